@@ -17,7 +17,7 @@ use crate::report::{Bound, Report, Table};
 use crate::scale::Scale;
 use crate::stage::Stage;
 
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT: usize = 4;
 
 pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -> anyhow::Result<()> {
     let stage = Stage::open(binary, PoolSize::NONE).await;
@@ -37,7 +37,7 @@ pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -
     let mut table = Table::new(&format!("{} idle sandboxes at once", scale.crowd), &["measure", "value", "target"]);
     table.row(&["PSS of the first process, mean", &mib(pss), &Bound::AtMost(3.0).verdict(pss as f64 / MIB)]);
     table.row(&["memory of the host per sandbox, kernel included", &mib(used), ""]);
-    table.row(&["made in", &format!("{:.1} s ({AT_ONCE} at a time, no pool)", making.as_secs_f64()), ""]);
+    table.row(&["made in", &format!("{:.1} s ({MAX_CONCURRENT} at a time, no pool)", making.as_secs_f64()), ""]);
     table.row(&["removed in", &format!("{:.1} s", removing.as_secs_f64()), ""]);
     let working = watched.as_ref().copied().unwrap_or(0);
     let verdict = Bound::AtLeast(scale.watched as f64).verdict(working as f64);
@@ -58,7 +58,7 @@ fn mib(bytes: u64) -> String {
 async fn make(stage: &Stage, count: usize) -> anyhow::Result<Vec<Incarnation>> {
     let mut all = Vec::with_capacity(count);
     while all.len() < count {
-        let batch = (0..AT_ONCE.min(count - all.len())).map(|_| stage.node.create(spec()));
+        let batch = (0..MAX_CONCURRENT.min(count - all.len())).map(|_| stage.node.create(spec()));
         for made in futures::future::join_all(batch).await {
             all.push(made.with_context(|| format!("after {} sandboxes", all.len()))?);
         }
@@ -104,6 +104,6 @@ async fn remove(stage: Stage, all: Vec<Incarnation>) -> anyhow::Result<Stage> {
             node.kill(&next).await?;
         }
     };
-    futures::future::try_join_all((0..AT_ONCE).map(|_| worker())).await?;
+    futures::future::try_join_all((0..MAX_CONCURRENT).map(|_| worker())).await?;
     Ok(stage)
 }

@@ -1,15 +1,15 @@
-//! Which packages of the host the package database inside names as installed.
+//! Chooses the packages of the host that the package database in the base lists as installed.
 //!
-//! The base has the host's `/usr`, but only a little of its `/etc` and `/var`. A program can do without, a service cannot: it
-//! has neither settings nor a place for its data nor a script that starts it. As long as the database says that such a package is
-//! installed, `apt-get install` has nothing to do. So it is left out of the database, together with the packages that depend
-//! on it, and whoever needs it installs it, which makes what is missing. Its files below `/usr` stay.
+//! The base has the host's `/usr`, but only a little of its `/etc` and `/var`. Programs work without the rest. Services
+//! don't: they lack their settings, their data directory and their start script. If the database listed a service as
+//! installed, `apt-get install` would do nothing. So the database leaves out services and the packages that depend on
+//! them. Users who need one install it, which creates the missing files. Its files below `/usr` stay.
 //!
-//! Settings files of other packages that are not in the base are left out of the database too: to dpkg they would have been
-//! deleted by the user, and it would ask what to do with them when the package is upgraded.
+//! The database also leaves out settings files of other packages if the base doesn't have them. Otherwise, dpkg would
+//! assume that the user deleted them and ask what to do at the next upgrade.
 //!
-//! A package that libraries or the package manager itself need stays in the database: without it they would all have to go
-//! (`dbus` would take GTK and Java along).
+//! The database keeps every package that libraries or the package manager need. Without it, they would all have to go:
+//! leaving out `dbus` would leave out GTK and Java.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! How a failure is told: what, why, and what to do about it.
+//! Formats errors: what failed, why, and what to do about it.
 
 use std::error::Error;
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! The one host binary: reads what people typed, puts the parts together, and says in words how it went.
+//! Entry point: parses the command line, runs the command, and prints its error.
 
 #![expect(clippy::print_stderr, reason = "a command line program talks to people")]
 

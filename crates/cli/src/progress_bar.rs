@@ -90,7 +90,7 @@ fn line(step: &TemplateProgress, taken: Duration) -> String {
     format!("{bar} {done}/{total} {message} ({} s)", taken.as_secs())
 }
 
-/// Who does not read it is not told; the work goes on.
+/// Write errors are ignored.
 fn put(text: &str) {
     let mut error = std::io::stderr();
     let _ = error.write_all(text.as_bytes());

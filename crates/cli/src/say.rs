@@ -1,5 +1,4 @@
-//! Words on standard output and standard error. A reader that went away (`isopod ls | head`) wants no more of them, and is
-//! no reason to stop what is being done.
+//! Prints to stdout and stderr. A closed pipe (`isopod ls | head`) isn't an error.
 //!
 //! Nothing that is printed here can steer a terminal, whoever chose it ([`printable`]). A line break can still begin a new
 //! line: text of one line that others chose goes through [`printable`] by itself.

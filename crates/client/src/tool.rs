@@ -37,7 +37,7 @@ use crate::sandbox::{ApiError, Client, NewSandbox, Sandbox};
 /// The lifetime of a sandbox that is not closed.
 const LIFE: Duration = Duration::from_secs(600);
 /// The time limit of code and commands.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// A sandbox for an agent.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ pub enum ToolError {
 impl SandboxTool {
     /// Creates a tool without a sandbox.
     pub fn new(client: Client) -> Self {
-        Self { client, life: LIFE, patience: PATIENCE, sandbox: None }
+        Self { client, life: LIFE, patience: TIMEOUT, sandbox: None }
     }
 
     /// Sets the lifetime of a sandbox that is not closed. The default is ten minutes.

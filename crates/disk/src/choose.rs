@@ -15,7 +15,7 @@ use super::places::{self, Areas, Places};
 use super::plain::Plain;
 use super::projects::{self, LiftLimit, Projects};
 use super::subvolumes::Subvolumes;
-use super::trash::{self, Nothing};
+use super::trash::{self, NoHook};
 use isopod_isolation::sys::btrfs::{self, QuotaState};
 
 /// A disk that is ready for areas.
@@ -70,7 +70,7 @@ fn in_image(root: &Path, image: Image, options: &DiskOptions, lock: &SetupLock) 
 }
 
 fn in_subvolumes(root: &Path, image: Option<Image>) -> Result<Chosen, DiskError> {
-    let places = Places::open(root, |_| Arc::new(Nothing))?;
+    let places = Places::open(root, |_| Arc::new(NoHook))?;
     let areas = Subvolumes::open(places.areas(), image.is_some()).doing("look at the qgroups of", root)?;
     let kind = if image.is_some() { DiskKind::Image } else { DiskKind::Subvolumes };
     Ok(Chosen { places, areas: Box::new(areas), image, kind })
@@ -83,6 +83,6 @@ fn with_projects(state_dir: &Path, root: &Path) -> Result<Chosen, DiskError> {
 }
 
 fn plain(root: &Path, reason: NoLimit) -> Result<Chosen, DiskError> {
-    let places = Places::open(root, |_| Arc::new(Nothing))?;
+    let places = Places::open(root, |_| Arc::new(NoHook))?;
     Ok(Chosen { places, areas: Box::new(Plain { reason }), image: None, kind: DiskKind::Plain })
 }

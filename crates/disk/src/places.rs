@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use super::error::{Context, DiskError, NoLimit};
 use super::folder;
 use super::name::AreaName;
-use super::trash::{Afterwards, Trash};
+use super::trash::{DeletionHook, Trash};
 use super::usage::Usage;
 
 /// Creates, limits and removes areas on one kind of file system.
@@ -35,13 +35,13 @@ impl Places {
     /// Creates the two directories below `root` if they do not exist, and starts to empty the trash.
     pub(super) fn open(
         root: &Path,
-        afterwards: impl FnOnce(&Arc<OwnedFd>) -> Arc<dyn Afterwards>,
+        hook: impl FnOnce(&Arc<OwnedFd>) -> Arc<dyn DeletionHook>,
     ) -> Result<Self, DiskError> {
         let directory = folder::open_path(root).doing("open", root)?;
         let areas = folder::ensure_below(&directory, "areas").doing("open", root.join("areas"))?;
         let trash = folder::ensure_below(&directory, "trash").doing("open", root.join("trash"))?;
         let areas = Arc::new(areas);
-        let trash = Trash::start(trash, afterwards(&areas)).doing("start to empty", root.join("trash"))?;
+        let trash = Trash::start(trash, hook(&areas)).doing("start to empty", root.join("trash"))?;
         Ok(Self { root: root.to_owned(), areas, trash })
     }
 

@@ -15,7 +15,7 @@ use super::error::{Context, DiskError, NoLimit};
 use super::folder;
 use super::name::AreaName;
 use super::places::{Areas, Places};
-use super::trash::Afterwards;
+use super::trash::DeletionHook;
 use super::tree;
 use super::usage::Usage;
 use isopod_isolation::sys::project_quota::{self, ProjectQuota};
@@ -160,7 +160,7 @@ pub(super) struct LiftLimit {
     pub(super) areas: Arc<OwnedFd>,
 }
 
-impl Afterwards for LiftLimit {
+impl DeletionHook for LiftLimit {
     fn before(&self, trash: BorrowedFd<'_>, name: &CStr) -> Option<u32> {
         let directory = folder::open_below(trash, name).ok()?;
         own_project(directory.as_fd()).ok().flatten()

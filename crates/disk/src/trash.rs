@@ -18,7 +18,7 @@ use super::folder;
 use super::tree::{self, Removal};
 
 /// Called for each tree in the trash before and after it is deleted. `after` gets the value that `before` returned.
-pub(super) trait Afterwards: Send + Sync + 'static {
+pub(super) trait DeletionHook: Send + Sync + 'static {
     /// What the tree holds besides its files, such as a project id.
     fn before(&self, trash: BorrowedFd<'_>, name: &CStr) -> Option<u32>;
     /// Releases what the tree held. The tree is deleted.
@@ -26,9 +26,9 @@ pub(super) trait Afterwards: Send + Sync + 'static {
 }
 
 /// For trees that hold nothing besides their files.
-pub(super) struct Nothing;
+pub(super) struct NoHook;
 
-impl Afterwards for Nothing {
+impl DeletionHook for NoHook {
     fn before(&self, _: BorrowedFd<'_>, _: &CStr) -> Option<u32> {
         None
     }
@@ -39,7 +39,7 @@ impl Afterwards for Nothing {
 /// The trash directory and the thread that empties it. The thread ends when this is dropped.
 pub(super) struct Trash {
     directory: Arc<OwnedFd>,
-    afterwards: Arc<dyn Afterwards>,
+    hook: Arc<dyn DeletionHook>,
     count: AtomicU64,
     stop: Arc<AtomicBool>,
     /// Wakes the thread. `None` only during the drop.
@@ -49,16 +49,16 @@ pub(super) struct Trash {
 
 impl Trash {
     /// Starts the thread, which first deletes what is already there.
-    pub(super) fn start(directory: OwnedFd, afterwards: Arc<dyn Afterwards>) -> io::Result<Self> {
+    pub(super) fn start(directory: OwnedFd, hook: Arc<dyn DeletionHook>) -> io::Result<Self> {
         let (wake, woken) = channel();
         let (directory, stop) = (Arc::new(directory), Arc::new(AtomicBool::new(false)));
-        let emptying = (directory.clone(), afterwards.clone(), stop.clone());
+        let emptying = (directory.clone(), hook.clone(), stop.clone());
         let thread = std::thread::Builder::new()
             .name("disk-trash".to_owned())
             .spawn(move || empty_when_woken(&emptying.0, &*emptying.1, &emptying.2, &woken))?;
         // The channel is new and its receiver is in the thread, so this cannot fail before the thread ends.
         wake.send(()).ok();
-        Ok(Self { directory, afterwards, count: AtomicU64::new(0), stop, wake: Some(wake), thread: Some(thread) })
+        Ok(Self { directory, hook, count: AtomicU64::new(0), stop, wake: Some(wake), thread: Some(thread) })
     }
 
     /// Moves `name` from `parent` into the trash, in one step.
@@ -81,7 +81,7 @@ impl Trash {
 
     /// Deletes everything now, on the calling thread as well. Returns the number of trees that could not be deleted.
     pub(super) fn empty(&self) -> Result<usize, Errno> {
-        empty(&self.directory, &*self.afterwards, &self.stop)
+        empty(&self.directory, &*self.hook, &self.stop)
     }
 }
 
@@ -100,16 +100,16 @@ impl Drop for Trash {
 /// deleted stays, and a warning is logged for it.
 pub(super) fn empty_without_thread(root: &OwnedFd) -> Result<(), Errno> {
     match folder::open_below(root, "trash") {
-        Ok(trash) => empty(&trash, &Nothing, &AtomicBool::new(false)).map(drop),
+        Ok(trash) => empty(&trash, &NoHook, &AtomicBool::new(false)).map(drop),
         Err(Errno::NOENT) => Ok(()),
         Err(errno) => Err(errno),
     }
 }
 
-fn empty_when_woken(directory: &OwnedFd, afterwards: &dyn Afterwards, stop: &AtomicBool, woken: &Receiver<()>) {
+fn empty_when_woken(directory: &OwnedFd, hook: &dyn DeletionHook, stop: &AtomicBool, woken: &Receiver<()>) {
     while woken.recv().is_ok() {
         while woken.try_recv().is_ok() {}
-        match empty(directory, afterwards, stop) {
+        match empty(directory, hook, stop) {
             Ok(0) => {}
             Ok(left) => tracing::warn!(left, "could not delete some removed areas; will retry later"),
             Err(errno) => tracing::warn!(%errno, "could not read the trash directory"),
@@ -118,7 +118,7 @@ fn empty_when_woken(directory: &OwnedFd, afterwards: &dyn Afterwards, stop: &Ato
 }
 
 /// Repeats until nothing more can be deleted, because a tree with subvolumes inside leaves them beside it.
-fn empty(directory: &OwnedFd, afterwards: &dyn Afterwards, stop: &AtomicBool) -> Result<usize, Errno> {
+fn empty(directory: &OwnedFd, hook: &dyn DeletionHook, stop: &AtomicBool) -> Result<usize, Errno> {
     let mut stuck: Vec<CString> = Vec::new();
     loop {
         let mut names = tree::names(directory)?;
@@ -127,19 +127,19 @@ fn empty(directory: &OwnedFd, afterwards: &dyn Afterwards, stop: &AtomicBool) ->
             return Ok(stuck.len());
         }
         for name in names {
-            if !empty_one(directory, &name, afterwards, stop) {
+            if !empty_one(directory, &name, hook, stop) {
                 stuck.push(name);
             }
         }
     }
 }
 
-fn empty_one(directory: &OwnedFd, name: &CStr, afterwards: &dyn Afterwards, stop: &AtomicBool) -> bool {
-    let held = afterwards.before(directory.as_fd(), name);
+fn empty_one(directory: &OwnedFd, name: &CStr, hook: &dyn DeletionHook, stop: &AtomicBool) -> bool {
+    let held = hook.before(directory.as_fd(), name);
     match tree::remove(directory, name, stop) {
         Ok(Removal::Done) => {
             if let Some(held) = held {
-                afterwards.after(held);
+                hook.after(held);
             }
             true
         }

@@ -36,8 +36,8 @@ mod route;
 mod rules;
 mod slot;
 mod sysctl;
+mod traffic_counters;
 mod uplink;
-mod witness;
 
 #[cfg(test)]
 mod tests;
@@ -45,10 +45,10 @@ mod tests;
 pub use names::{NotATag, Slot, Tag};
 pub use netlink::NetlinkError;
 pub use netns::make_network_namespace;
-pub use network::{DEFAULT_MAX_CONNECTIONS, DEFAULT_POOL, Network, NetworkConfig, NetworkError, Plumbed};
+pub use network::{DEFAULT_MAX_CONNECTIONS, DEFAULT_POOL, Network, NetworkConfig, NetworkError, SandboxView};
 pub use preflight::{Finding, preflight};
 pub use resolver::Resolvers;
 pub use slot::{GATEWAY, SlotError};
 pub use sysctl::SysctlError;
+pub use traffic_counters::TrafficCounters;
 pub use uplink::UplinkError;
-pub use witness::Witness;

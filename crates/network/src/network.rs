@@ -16,8 +16,8 @@ use crate::policy::{self, Allowed};
 use crate::resolver::Resolvers;
 use crate::rules::{self, RulesConfig};
 use crate::slot::{self, GATEWAY, SlotConfig, SlotError};
+use crate::traffic_counters::TrafficCounters;
 use crate::uplink::{self, UplinkError};
-use crate::witness::Witness;
 use crate::{flows, route};
 
 /// The default pool.
@@ -73,12 +73,12 @@ impl NetworkConfig {
 
 /// A sandbox's network as the sandbox sees it.
 #[derive(Debug)]
-pub struct Plumbed {
+pub struct SandboxView {
     pub address: Ipv4Addr,
     /// Where the sandbox sends all its packets.
     pub gateway: Ipv4Addr,
     /// Shows later whether the network was ever used.
-    pub witness: Witness,
+    pub counters: TrafficCounters,
 }
 
 /// Why a network operation failed.
@@ -174,13 +174,13 @@ impl Network {
 
     /// Connects a namespace that has no network yet. The namespace must belong to the initial user namespace, or root
     /// in the sandbox could undo the setup. A policy that an earlier sandbox left on the slot is removed first.
-    pub fn plumb(&self, slot: Slot, netns: BorrowedFd<'_>) -> Result<Plumbed, NetworkError> {
+    pub fn plumb(&self, slot: Slot, netns: BorrowedFd<'_>) -> Result<SandboxView, NetworkError> {
         let address = self.address(slot)?;
         self.clear_policy(slot)?;
         let mtu = self.mtu.load(Ordering::Relaxed);
         let config = SlotConfig { interface: self.config.tag.interface(slot), address, mtu };
         let source = match self.with_route_socket(|socket| slot::connect(socket, &config, netns)) {
-            Ok(Ok(witness)) => return Ok(Plumbed { address, gateway: GATEWAY, witness }),
+            Ok(Ok(counters)) => return Ok(SandboxView { address, gateway: GATEWAY, counters }),
             Ok(Err(error)) => error,
             Err(error) => error.into(),
         };
@@ -189,12 +189,12 @@ impl Network {
 
     /// Whether a slot's namespace may serve another sandbox as it is. Call this after its last process has ended and
     /// its policy is cleared.
-    pub fn is_as_new(&self, witness: &mut Witness) -> bool {
-        let saw_nothing = witness.saw_nothing().unwrap_or_else(|error| {
+    pub fn is_as_new(&self, counters: &mut TrafficCounters) -> bool {
+        let saw_nothing = counters.saw_nothing().unwrap_or_else(|error| {
             tracing::debug!(error = %error, "could not find out whether a sandbox's network was used");
             false
         });
-        saw_nothing && witness.mtu() == self.mtu.load(Ordering::Relaxed)
+        saw_nothing && counters.mtu() == self.mtu.load(Ordering::Relaxed)
     }
 
     /// Disconnects a slot. See [`Self::unplumb_all`].

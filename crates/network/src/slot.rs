@@ -16,7 +16,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::netlink::{Batch, NetlinkError, Socket};
 use super::route::{self, Ipv4Setting, LOOPBACK, Scope};
 use super::sysctl::{self, SysctlError};
-use super::witness::Witness;
+use super::traffic_counters::TrafficCounters;
 
 /// The gateway of every sandbox. It is link-local, so it cannot clash with another network.
 pub const GATEWAY: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
@@ -92,7 +92,11 @@ fn take_turn() -> MutexGuard<'static, ()> {
 ///
 /// A thread of its own sets up the inside and then ends, because a thread that could not leave the namespace must never
 /// do anything else.
-pub(super) fn connect(socket: &mut Socket, config: &SlotConfig, netns: BorrowedFd<'_>) -> Result<Witness, SlotError> {
+pub(super) fn connect(
+    socket: &mut Socket,
+    config: &SlotConfig,
+    netns: BorrowedFd<'_>,
+) -> Result<TrafficCounters, SlotError> {
     thread::scope(|scope| {
         let (inside_is_ready, wait_for_inside) = mpsc::channel();
         let (outside_is_up, wait_for_outside) = mpsc::channel();
@@ -102,7 +106,7 @@ pub(super) fn connect(socket: &mut Socket, config: &SlotConfig, netns: BorrowedF
             .map_err(SlotError::Thread)?;
         let join = || inside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         if wait_for_inside.recv().is_err() {
-            return join().map(|socket| Witness::new(socket, config.mtu));
+            return join().map(|socket| TrafficCounters::new(socket, config.mtu));
         }
         let turn = take_turn();
         add_pair(socket, config, netns)?;
@@ -115,7 +119,7 @@ pub(super) fn connect(socket: &mut Socket, config: &SlotConfig, netns: BorrowedF
         drop(turn);
         let finished = outside.and_then(|index| Ok((index, inside?))).and_then(|(index, inside)| {
             await_carrier(socket, index)?;
-            Ok(Witness::new(inside, config.mtu))
+            Ok(TrafficCounters::new(inside, config.mtu))
         });
         if finished.is_err() {
             remove_half_made(socket, config);

@@ -99,7 +99,7 @@ impl Host {
     pub(crate) fn release_slot(&self, slot: Slot, execution: &str, network: Option<SandboxNetwork>) {
         let claim = self.claim(execution);
         let recycled = network.filter(|_| self.recycled_networks.has_room()).and_then(|mut network| {
-            let is_as_new = network.witness.as_mut().is_some_and(|witness| self.network.is_as_new(witness));
+            let is_as_new = network.counters.as_mut().is_some_and(|counters| self.network.is_as_new(counters));
             is_as_new.then(|| RecycledNetwork { slot, claim: claim.clone(), network })
         });
         let is_kept = recycled.is_some_and(|recycled| self.recycled_networks.put(recycled).is_ok());

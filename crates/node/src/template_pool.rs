@@ -38,7 +38,7 @@ impl ZygoteFailures {
 
 /// The second layer of a template's recipe.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum More {
+pub(crate) enum SecondLayerState {
     /// It is part of the template, or the recipe has none.
     #[default]
     Complete,
@@ -55,7 +55,7 @@ pub(crate) struct TemplatePool {
     pub(crate) pool: Pool,
     /// Why it lacks what its recipe installs.
     pub(crate) reduced: Option<String>,
-    more: Mutex<More>,
+    more: Mutex<SecondLayerState>,
     /// When it was first requested.
     pub(crate) opened_at: Instant,
     zygote_failures: ZygoteFailures,
@@ -69,11 +69,11 @@ impl TemplatePool {
         Arc::new(Self { key, template, pool, reduced, more, opened_at: Instant::now(), zygote_failures })
     }
 
-    pub(crate) fn more(&self) -> More {
+    pub(crate) fn more(&self) -> SecondLayerState {
         self.more.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    pub(crate) fn set_more(&self, more: More) {
+    pub(crate) fn set_more(&self, more: SecondLayerState) {
         *self.more.lock().unwrap_or_else(PoisonError::into_inner) = more;
     }
 

@@ -12,7 +12,7 @@ use crate::encode::encode;
 use crate::span::FinishedSpan;
 
 /// The longest pause before a retry, even if the collector asks for a longer one.
-const MAX_PATIENCE: Duration = Duration::from_secs(10);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SendError {
@@ -74,7 +74,7 @@ impl Sender {
             return Ok(());
         }
         let seconds = head.headers.get(header::RETRY_AFTER).and_then(|value| value.to_str().ok()?.parse().ok());
-        let retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(MAX_PATIENCE));
+        let retry_after = seconds.map(|seconds| Duration::from_secs(seconds).min(MAX_RETRY_PAUSE));
         Err(SendError::Refused { status: head.status, retry_after })
     }
 }

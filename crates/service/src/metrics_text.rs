@@ -10,7 +10,7 @@ use super::Service;
 use super::metrics::head;
 
 /// Keys that expire within this time are reported.
-const SOON: Duration = Duration::from_secs(7 * 24 * 3600);
+const EXPIRY_NOTICE: Duration = Duration::from_secs(7 * 24 * 3600);
 
 impl Service {
     /// The metrics of the service and its backend. If the store fails, the metrics from it are left out.
@@ -42,7 +42,7 @@ impl Service {
             head(&mut out, name, "gauge", help);
             let _ = writeln!(out, "{name} {value}");
         }
-        let expiring = self.store.keys_that_expire(SOON).await?;
+        let expiring = self.store.keys_that_expire(EXPIRY_NOTICE).await?;
         head(&mut out, "isopod_api_keys_expiring", "gauge", "Keys that expire within a week.");
         let _ = writeln!(out, "isopod_api_keys_expiring {expiring}");
         Ok(out)

@@ -6,7 +6,6 @@
 
 mod attributes;
 mod daemon;
-mod error_chain;
 mod fuse;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

@@ -14,7 +14,7 @@ use crate::object::{Content, ObjectInfo, StoreError};
 use crate::vfs::{Body, Cache, Core, FsError, Ino, Record, Remote, Task, Vfs};
 
 /// The delay before a task that waits for another one is checked again.
-const SOON: Duration = Duration::from_millis(10);
+const RECHECK_DELAY: Duration = Duration::from_millis(10);
 /// How often the number of spare files is checked.
 const SPARES_EVERY: Duration = Duration::from_millis(500);
 const MAX_PAUSE: Duration = Duration::from_secs(30);
@@ -213,7 +213,7 @@ async fn upload(vfs: &Arc<Vfs>, ino: Ino) {
             if let Err(error) = done {
                 tracing::warn!(%error, "could not read a file that has to be moved; will retry");
             }
-            again(vfs, ino, SOON);
+            again(vfs, ino, RECHECK_DELAY);
         }
         Plan::Run(job) => {
             let result = run(vfs, &job).await;
@@ -231,7 +231,7 @@ fn plan(vfs: &Vfs, ino: Ino) -> Result<Plan, FsError> {
         return Ok(Plan::Later(pending.due));
     }
     if node.writers > 0 && pending.content && now < pending.since + vfs.settings.upload_limit {
-        return Ok(Plan::Later(now + vfs.settings.upload_delay.max(SOON)));
+        return Ok(Plan::Later(now + vfs.settings.upload_delay.max(RECHECK_DELAY)));
     }
     if !node.known {
         return Ok(Plan::Learn);
@@ -245,12 +245,12 @@ fn plan(vfs: &Vfs, ino: Ino) -> Result<Plan, FsError> {
         if stays || core.tree.borrower(&its_key, Some(borrower)).is_some() {
             return Ok(Plan::Localize(borrower));
         }
-        return Ok(Plan::Later(now + SOON));
+        return Ok(Plan::Later(now + RECHECK_DELAY));
     }
     let job = job(vfs, &mut core, ino, key)?;
     let keys = [Some(&job.key), job.source.as_ref().map(|source| &source.key)];
     if keys.iter().flatten().any(|key| core.busy.contains(*key)) {
-        return Ok(Plan::Later(now + SOON));
+        return Ok(Plan::Later(now + RECHECK_DELAY));
     }
     let keys: Vec<String> = keys.into_iter().flatten().cloned().collect();
     core.busy.extend(keys);
@@ -307,7 +307,7 @@ async fn finish(vfs: &Arc<Vfs>, ino: Ino, job: &Job, result: Result<String, Stor
             // The object in the way is deleted when it is due, and must not wait for us.
             let moved = if job.source.is_some() { make_local(vfs, ino).await } else { Ok(()) };
             match moved {
-                Ok(()) => again(vfs, ino, SOON),
+                Ok(()) => again(vfs, ino, RECHECK_DELAY),
                 Err(error) => put_off(vfs, ino, &error.to_string()),
             }
         }
@@ -402,7 +402,7 @@ async fn source_is_gone(vfs: &Arc<Vfs>, ino: Ino, job: &Job) {
     };
     drop(core);
     match noted {
-        Ok(()) => again(vfs, ino, SOON),
+        Ok(()) => again(vfs, ino, RECHECK_DELAY),
         Err(error) => put_off(vfs, ino, &error.to_string()),
     }
 }
@@ -440,7 +440,7 @@ async fn delete(vfs: &Arc<Vfs>, key: String) {
             || core.tree.borrower(&key, None).is_some()
             || core.busy.contains(&key)
         {
-            core.queue.insert((now + SOON, Task::Delete(key)));
+            core.queue.insert((now + RECHECK_DELAY, Task::Delete(key)));
             return;
         }
         core.busy.insert(key.clone());

@@ -18,7 +18,7 @@ use crate::{Isopod, TestSandbox};
 /// If this variable is set, a failed test keeps its state directory with logs and records, and its sandboxes.
 const KEEP_FAILED: &str = "ISOPOD_KEEP_FAILED";
 /// How long to wait for the end of a failed test.
-const UNINSTALL_PATIENCE: Duration = Duration::from_secs(10);
+const UNINSTALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A state directory that is removed, with everything that belongs to it, when the test ends.
 #[derive(Debug)]
@@ -145,7 +145,7 @@ impl StateDir {
     /// Retries, because a node that a panic left in another thread of the test holds the state directory for a moment
     /// longer.
     fn uninstall(&self) -> bool {
-        let deadline = Instant::now() + UNINSTALL_PATIENCE;
+        let deadline = Instant::now() + UNINSTALL_TIMEOUT;
         loop {
             let removed = self.isopod().command(&["uninstall", "--yes"]).output();
             let is_gone = removed.is_ok_and(|output| output.status.success()) && Residue::of(self.path()).is_empty();

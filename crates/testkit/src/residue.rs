@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// The kernel removes network namespaces and killed processes a moment later.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Descriptions of everything that was found.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub struct Residue {
 /// If something is left.
 #[track_caller]
 pub fn assert_nothing_left(state: &Path) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut residue = Residue::of(state);
     while !residue.is_empty() && Instant::now() < deadline {
         thread::sleep(Duration::from_millis(20));

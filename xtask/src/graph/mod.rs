@@ -1,12 +1,13 @@
 //! `cargo xtask graph`: which crate uses which, how long each is, and which of its modules use each other.
 //!
 //! Cargo refuses cycles of crates, but nothing refuses cycles of modules. `--check` does, and also refuses crates that
-//! are too large. Only top-level modules are compared; the modules below one of them may use each other freely.
+//! are too large, and compares what ARCHITECTURE.md says with the tree. Only top-level modules are compared; the modules below one of them may use each other freely.
 
 mod cursor;
 mod cycles;
 mod known;
 mod modules;
+mod page;
 mod tokens;
 mod workspace;
 
@@ -18,6 +19,8 @@ use cycles::{Arrows, cycles};
 use modules::{Modules, Use};
 use workspace::{Crate, read_workspace};
 
+use crate::program::root;
+
 /// The maximum number of lines of a crate without its tests. Blank lines and comments count.
 const MAX_LINES: usize = 15_000;
 const USAGE: &str = "usage: cargo xtask graph [--check | --uses]";
@@ -27,7 +30,11 @@ const USAGE: &str = "usage: cargo xtask graph [--check | --uses]";
 pub(crate) fn graph(arguments: &[&str]) -> Result<(), String> {
     match arguments {
         [] => print(&describe(&read_workspace()?)),
-        ["--check"] => check(&read_workspace()?, known::LARGE, known::CYCLES),
+        ["--check"] => {
+            let crates = read_workspace()?;
+            check(&crates, known::LARGE, known::CYCLES)?;
+            check_page(&crates)
+        }
         ["--uses"] => print(&list_uses(&read_workspace()?)),
         _ => Err(USAGE.to_owned()),
     }
@@ -36,6 +43,14 @@ pub(crate) fn graph(arguments: &[&str]) -> Result<(), String> {
 /// Compares the graph with the known exceptions.
 fn check(crates: &[Crate], large: &[&str], known_cycles: &[(&str, &[&str])]) -> Result<(), String> {
     let wrong: Vec<String> = check_sizes(crates, large).into_iter().chain(check_cycles(crates, known_cycles)).collect();
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+}
+
+/// Compares the sizes and the paths in ARCHITECTURE.md with the tree.
+fn check_page(crates: &[Crate]) -> Result<(), String> {
+    let text = std::fs::read_to_string(root().join(page::PAGE));
+    let text = text.map_err(|error| format!("cannot read {}: {error}", page::PAGE))?;
+    let wrong = page::check(&text, crates, &|path| root().join(path).exists());
     if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
 }
 
@@ -185,6 +200,11 @@ mod tests {
     #[test]
     fn the_workspace_has_only_what_is_known() {
         check(&read_workspace().unwrap(), known::LARGE, known::CYCLES).unwrap();
+    }
+
+    #[test]
+    fn architecture_md_has_the_sizes_and_paths_of_the_tree() {
+        check_page(&read_workspace().unwrap()).unwrap();
     }
 
     #[test]

@@ -38,10 +38,10 @@ impl QueryParams for ListFiles {
     ];
 }
 
-/// What is to be noted about a file.
-pub(super) struct Notes(Option<Metadata>);
+/// What a client records with a file.
+pub(super) struct FileMetadata(Option<Metadata>);
 
-impl<S: Sync> FromRequestParts<S> for Notes {
+impl<S: Sync> FromRequestParts<S> for FileMetadata {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ApiError> {
@@ -49,7 +49,7 @@ impl<S: Sync> FromRequestParts<S> for Notes {
     }
 }
 
-impl DescribeInput for Notes {
+impl DescribeInput for FileMetadata {
     fn describe(operation: &mut Description) {
         operation.header(&Param::text("X-Isopod-Metadata").about("a JSON object that is kept with the file"));
     }
@@ -69,7 +69,7 @@ pub(super) async fn put(
     State(app): State<Arc<Agents>>,
     caller: Caller,
     Path((id, key)): Path<(String, String)>,
-    Notes(metadata): Notes,
+    FileMetadata(metadata): FileMetadata,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Created<Put>, ApiError> {

@@ -8,7 +8,7 @@ use isopod_api::{ApiError, Caller, JsonBody};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::runtime_runs::{Told, parse_run_id};
+use super::runtime_runs::{RunCommandResult, parse_run_id};
 use crate::Agents;
 use crate::runs::{Command, CommandError, Refusal};
 
@@ -36,7 +36,7 @@ pub(super) async fn stop(
     caller: Caller,
     Path(id): Path<String>,
     body: JsonBody<NoBody>,
-) -> Result<Json<Told>, ApiError> {
+) -> Result<Json<RunCommandResult>, ApiError> {
     let NoBody {} = body.parse()?;
     command(&app, &caller, &id, Command::Stop).await
 }
@@ -46,7 +46,7 @@ pub(super) async fn resume(
     caller: Caller,
     Path(id): Path<String>,
     body: JsonBody<NoBody>,
-) -> Result<Json<Told>, ApiError> {
+) -> Result<Json<RunCommandResult>, ApiError> {
     let NoBody {} = body.parse()?;
     command(&app, &caller, &id, Command::Resume).await
 }
@@ -56,15 +56,20 @@ pub(super) async fn approve(
     caller: Caller,
     Path(id): Path<String>,
     body: JsonBody<ApproveBody>,
-) -> Result<Json<Told>, ApiError> {
+) -> Result<Json<RunCommandResult>, ApiError> {
     let ApproveBody { node, approved } = body.parse()?;
     command(&app, &caller, &id, Command::Approve { node, approved }).await
 }
 
-async fn command(app: &Agents, caller: &Caller, id: &str, command: Command) -> Result<Json<Told>, ApiError> {
+async fn command(
+    app: &Agents,
+    caller: &Caller,
+    id: &str,
+    command: Command,
+) -> Result<Json<RunCommandResult>, ApiError> {
     let run = parse_run_id(id)?;
     app.runs.command(&caller.team, &run, command).await?;
-    Ok(Json(Told::new(&run)))
+    Ok(Json(RunCommandResult::new(&run)))
 }
 
 /// Ends the run if it is still active. Returns whether it was.

@@ -93,15 +93,14 @@ impl QueryParams for ListRuns {
     ];
 }
 
-/// A run that does what it was told.
+/// The result of a command to a run.
 #[derive(Serialize, ToSchema)]
-#[schema(as = ToldRun)]
-pub(super) struct Told {
+pub(super) struct RunCommandResult {
     success: bool,
     run_id: String,
 }
 
-impl Told {
+impl RunCommandResult {
     pub(super) fn new(run: &RunId) -> Self {
         Self { success: true, run_id: run.as_str().to_owned() }
     }
@@ -141,13 +140,13 @@ async fn start(
     caller: Caller,
     ClientId(client): ClientId,
     text: WorkflowText,
-) -> Result<Json<Told>, ApiError> {
+) -> Result<Json<RunCommandResult>, ApiError> {
     let workflow = Workflow::parse(&text.0)?;
     app.runs.check(&workflow)?;
     let run = RunId::random();
     attach(&app, &caller, &client, &run, &workflow.settings.attached_files).await?;
     app.runs.start(run.clone(), caller.team, client, workflow).await?;
-    Ok(Json(Told::new(&run)))
+    Ok(Json(RunCommandResult::new(&run)))
 }
 
 /// Copies files of the library into the run's input, where its nodes find them.

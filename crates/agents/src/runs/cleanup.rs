@@ -13,7 +13,7 @@ use isopod_store::{Cleanup, StoreError};
 use super::service_cleanup::clean_up_services;
 use super::shared::Shared;
 
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT: usize = 16;
 const BATCH: u32 = 200;
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// The interval between two checks for due cleanups, while some are running or after the store failed.
@@ -33,7 +33,7 @@ pub(super) async fn run_cleanups(shared: Arc<Shared>) {
             Vec::new()
         });
         for cleanup in due {
-            if under_way.len() < AT_ONCE && under_way.insert(cleanup.run.clone()) {
+            if under_way.len() < MAX_CONCURRENT && under_way.insert(cleanup.run.clone()) {
                 attempts.push(clean_up(&shared, cleanup));
             }
         }

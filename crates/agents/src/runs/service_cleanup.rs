@@ -6,14 +6,14 @@ use isopod_store::{AgentService, RunId, ServiceCleanup, StoreError};
 
 use super::shared::Shared;
 
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 
 /// Calls the services that have neither confirmed nor failed. Returns why some must be called again.
 pub(super) async fn clean_up_services(shared: &Shared, run: &RunId) -> Result<Vec<String>, StoreError> {
     let services = shared.store.run_services(run).await?;
     let pending = services.into_iter().filter(|service| service.cleanup == ServiceCleanup::Pending);
     let calls = stream::iter(pending.map(|service| clean_up_service(shared, run, service.service)));
-    let answers: Vec<Result<Option<String>, StoreError>> = calls.buffer_unordered(AT_ONCE).collect().await;
+    let answers: Vec<Result<Option<String>, StoreError>> = calls.buffer_unordered(MAX_CONCURRENT).collect().await;
     answers.into_iter().filter_map(Result::transpose).collect()
 }
 

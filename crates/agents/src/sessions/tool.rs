@@ -44,19 +44,6 @@ impl Action {
 
 pub(crate) const DEFAULT_TIMEOUT: Duration = Duration::from_secs(300);
 
-#[allow(dead_code, reason = "for the runs that are made of calls")]
-impl ToolCall {
-    pub(crate) fn code(code: impl Into<String>) -> Self {
-        let action = Action::Code { code: code.into(), language: None };
-        Self { action, files: Vec::new(), timeout: DEFAULT_TIMEOUT, agent: None }
-    }
-
-    pub(crate) fn command(line: impl Into<String>) -> Self {
-        let action = Action::Command { line: line.into() };
-        Self { action, files: Vec::new(), timeout: DEFAULT_TIMEOUT, agent: None }
-    }
-}
-
 /// What became of a call. A failure of the code is a result too.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct ToolResult {

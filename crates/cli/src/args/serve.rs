@@ -1,4 +1,4 @@
-//! What `isopod serve` can be told. What is not typed may stand in the environment or in a file, so nothing has its
+//! The options of `isopod serve`. Precedence: flags, environment, file, defaults. The file comes later, so nothing has a
 //! default here.
 
 use std::net::SocketAddr;

@@ -1,4 +1,4 @@
-//! A sandbox that somebody sits in front of does not run out of time.
+//! Extends an interactive sandbox's timeout.
 
 use std::time::Duration;
 

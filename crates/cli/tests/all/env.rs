@@ -14,7 +14,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use served::{BINARY, Served, host, text};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 fn start(state: &StateDir, options: &[&str]) -> Served {
     Served::start(state, &[&["--listen", "127.0.0.1:0", "--prepare", "none"], options].concat())
@@ -47,7 +47,7 @@ fn in_env(state: &StateDir, script: &str) -> String {
 fn wait_for(what: &str, is_so: impl Fn() -> bool) {
     let started = Instant::now();
     while !is_so() {
-        assert!(started.elapsed() < PATIENCE, "{what} did not come about");
+        assert!(started.elapsed() < TIMEOUT, "{what} did not come about");
         std::thread::sleep(Duration::from_millis(20));
     }
 }

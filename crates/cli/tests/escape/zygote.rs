@@ -16,7 +16,7 @@ use crate::table::{Table, Who};
 
 const TEMPLATE: &str = "code-interpreter-v1";
 /// A zygote imports for seconds on a cold disk.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A process of the host that the attacks aim at.
 struct Victim(Child);
@@ -50,7 +50,7 @@ async fn open(state: StateDir) -> Platform {
 
 /// A sandbox whose interpreter came from the zygote.
 async fn warm_sandbox(platform: &Platform) -> TestSandbox {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let sandbox = platform.sandbox_of(SandboxSpec { template: TEMPLATE.to_owned(), ..spec() }).await;
         let seen = sandbox.sh_root("cat /proc/[0-9]*/cmdline | tr '\\0' ' '").await.ok();
@@ -95,7 +95,7 @@ async fn race(state: &Path, looked: u64) -> Value {
 async fn words(state: &Path, name: &str, is_enough: impl Fn(&Value) -> bool) -> Value {
     let tag = fs::read_to_string(state.join("tag")).expect("a tag");
     let group = format!("isopod-{}", tag.trim());
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let pids = fs::read_dir("/proc").expect("a host has it").flatten().map(|entry| entry.path());
         let ours = pids.filter(|path| fs::read_to_string(path.join("cgroup")).is_ok_and(|text| text.contains(&group)));
@@ -177,7 +177,7 @@ async fn case_21_an_interpreter_that_keeps_its_capabilities_is_never_handed_out(
     let state = state_with_template();
     plant(state.path(), include_str!("probes/zygote_rights.py"));
     let platform = open(state).await;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut refused = 0;
     while refused < 3 {
         assert!(Instant::now() < deadline, "the interpreter is not refused");
@@ -236,7 +236,7 @@ async fn case_21_the_user_of_a_dead_zygote_goes_to_nobody_while_its_sandboxes_li
     let words = fs::read_link(&claim).expect("its slot is claimed");
 
     assert!(Command::new("kill").args(["-9", &pid.to_string()]).status().expect("kill runs").success());
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while zygotes(&state).iter().all(|(other, _)| *other == first) {
         assert!(Instant::now() < deadline, "no other zygote comes");
         tokio::time::sleep(Duration::from_millis(200)).await;
@@ -256,7 +256,7 @@ async fn case_21_what_entered_a_sandbox_has_the_rights_of_its_root_and_no_more()
     let sandbox = warm_sandbox(&platform).await;
     let find = "for p in /proc/[0-9]*; do tr '\\0' ' ' < $p/cmdline | grep -q '^/usr/bin/python3 .*run.py zygote' && basename $p; done; true";
     let mut pids = sandbox.sh_root(find).await.ok();
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     // The interpreter, and a moment later its kernel.
     while pids.lines().count() < 2 {
         assert!(Instant::now() < deadline, "the interpreter has no kernel: {pids}");

@@ -72,13 +72,13 @@ pub struct Toolkit {
     patience: Duration,
 }
 
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 const LEEWAY: Duration = Duration::from_secs(120);
 
 impl Toolkit {
     /// Sends nothing yet. The first tool that needs a sandbox creates it.
     pub fn new(client: &Client, execution_id: impl Into<String>) -> Self {
-        Self { client: client.clone(), execution_id: execution_id.into(), patience: PATIENCE }
+        Self { client: client.clone(), execution_id: execution_id.into(), patience: TIMEOUT }
     }
 
     /// Sets the time limit of a call. The default is ten minutes. It should be longer than the configured `timeout`,

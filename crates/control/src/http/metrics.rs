@@ -15,9 +15,9 @@ use super::app::App;
 use super::find_sandbox::{known_sandbox, live_sandbox};
 use crate::lifecycle::sample_now;
 
-pub(super) enum OfOne {}
+pub(super) enum SandboxMetricsQuery {}
 
-impl QueryParams for OfOne {
+impl QueryParams for SandboxMetricsQuery {
     const IGNORES_UNKNOWN: bool = true;
     const PARAMS: &'static [Param] = &[
         Param::number("start", 0, LATEST_SECOND).about("seconds since 1970"),
@@ -25,9 +25,9 @@ impl QueryParams for OfOne {
     ];
 }
 
-pub(super) enum OfMany {}
+pub(super) enum MetricsQuery {}
 
-impl QueryParams for OfMany {
+impl QueryParams for MetricsQuery {
     const IGNORES_UNKNOWN: bool = true;
     const PARAMS: &'static [Param] = &[Param::text("sandbox_ids").required().about("sandbox ids, separated by commas")];
 }
@@ -65,7 +65,7 @@ pub(super) async fn of_one(
     State(app): State<Arc<App>>,
     caller: Caller,
     Path(id): Path<String>,
-    query: Query<OfOne>,
+    query: Query<SandboxMetricsQuery>,
 ) -> Result<Listing<SampleView>, ApiError> {
     let sandbox = known_sandbox(&app.fleet, &caller, &id).await?;
     let start = query.number("start")?;
@@ -93,7 +93,7 @@ pub(super) async fn of_one(
 pub(super) async fn of_many(
     State(app): State<Arc<App>>,
     caller: Caller,
-    query: Query<OfMany>,
+    query: Query<MetricsQuery>,
 ) -> Result<Json<LastSamples>, ApiError> {
     let ids: Vec<&str> = query.list("sandbox_ids").collect();
     if ids.is_empty() || ids.len() > MAX_SANDBOXES {

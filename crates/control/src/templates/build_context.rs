@@ -61,8 +61,8 @@ pub(crate) type TakeBytes<'t> = &'t dyn Fn(u64) -> Result<(), TeamFull>;
 
 /// Unpacks an archive, optionally compressed with gzip, into a new directory. Everything is taken from the team's quota
 /// before it is written. On an error, the directory is removed.
-pub(crate) fn unpack_context(archive: &Path, into: &Path, most: u64, take: TakeBytes<'_>) -> Result<(), ContextError> {
-    let unpacked = open(archive).and_then(|reader| unpack(reader, into, most, take));
+pub(crate) fn unpack_context(archive: &Path, into: &Path, limit: u64, take: TakeBytes<'_>) -> Result<(), ContextError> {
+    let unpacked = open(archive).and_then(|reader| unpack(reader, into, limit, take));
     if unpacked.is_err() {
         let _ = std::fs::remove_dir_all(into);
     }
@@ -76,9 +76,9 @@ fn open(archive: &Path) -> Result<Box<dyn Read>, ContextError> {
     Ok(if start.starts_with(&GZIP) { Box::new(MultiGzDecoder::new(reader)) } else { Box::new(reader) })
 }
 
-fn unpack(reader: Box<dyn Read>, into: &Path, most: u64, take: TakeBytes<'_>) -> Result<(), ContextError> {
+fn unpack(reader: Box<dyn Read>, into: &Path, limit: u64, take: TakeBytes<'_>) -> Result<(), ContextError> {
     make_dir(into)?;
-    let (mut links, mut left, mut count, mut link_bytes) = (Vec::new(), most, 0_usize, 0);
+    let (mut links, mut left, mut count, mut link_bytes) = (Vec::new(), limit, 0_usize, 0);
     let allowance = Rc::new(Cell::new(MAX_HEADERS));
     let mut archive = Archive::new(Metered { inner: reader, allowance: Rc::clone(&allowance) });
     let mut entries = archive.entries().map_err(ContextError::Format)?;
@@ -92,7 +92,7 @@ fn unpack(reader: Box<dyn Read>, into: &Path, most: u64, take: TakeBytes<'_>) ->
         }
         let name = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         let path = below(&entry, &name)?;
-        left = left.checked_sub(entry.size()).ok_or(ContextError::TooLarge(most))?;
+        left = left.checked_sub(entry.size()).ok_or(ContextError::TooLarge(limit))?;
         take(entry.size().saturating_add(ENTRY_BYTES))?;
         allowance.set(u64::MAX);
         match entry.header().entry_type() {
@@ -242,11 +242,11 @@ mod tests {
         builder.into_inner().unwrap()
     }
 
-    fn unpacked(bytes: &[u8], most: u64) -> (tempfile::TempDir, Result<(), ContextError>) {
+    fn unpacked(bytes: &[u8], limit: u64) -> (tempfile::TempDir, Result<(), ContextError>) {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("context.tar");
         std::fs::write(&file, bytes).unwrap();
-        let result = unpack_context(&file, &dir.path().join("into"), most, &|_| Ok(()));
+        let result = unpack_context(&file, &dir.path().join("into"), limit, &|_| Ok(()));
         (dir, result)
     }
 

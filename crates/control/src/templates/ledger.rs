@@ -9,7 +9,7 @@ use isopod_store::{Store, StoreError, TeamId};
 /// The quotas of all teams.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    most: u64,
+    limit: u64,
     /// Teams with uploads in progress. Locked for a few instructions.
     accounts: Mutex<HashMap<TeamId, Account>>,
     /// Locked while an account is opened, because the stored size must be known before more is taken.
@@ -37,8 +37,8 @@ pub(crate) struct Reservation {
 pub(crate) struct TeamFull(pub(crate) u64);
 
 impl Ledger {
-    pub(super) fn new(most: u64) -> Arc<Self> {
-        Arc::new(Self { most, accounts: Mutex::default(), opening: tokio::sync::Mutex::default() })
+    pub(super) fn new(limit: u64) -> Arc<Self> {
+        Arc::new(Self { limit, accounts: Mutex::default(), opening: tokio::sync::Mutex::default() })
     }
 
     /// Opens a reservation for an upload of the team.
@@ -71,11 +71,11 @@ impl Reservation {
 
     /// Takes additional bytes.
     pub(crate) fn take(&self, bytes: u64) -> Result<(), TeamFull> {
-        let most = self.ledger.most;
+        let limit = self.ledger.limit;
         self.ledger.with(&self.team, |account| {
             let used = account.used.unwrap_or_default().saturating_add(bytes);
-            if used > most {
-                return Err(TeamFull(most));
+            if used > limit {
+                return Err(TeamFull(limit));
             }
             account.used = Some(used);
             Ok(())

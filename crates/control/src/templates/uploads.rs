@@ -180,14 +180,14 @@ impl Drop for Part {
     }
 }
 
-async fn write_body(path: &Path, mut body: BodyDataStream, most: u64, held: &Reservation) -> Result<u64, UploadError> {
+async fn write_body(path: &Path, mut body: BodyDataStream, limit: u64, held: &Reservation) -> Result<u64, UploadError> {
     let mut file = tokio::fs::File::create_new(path).await.map_err(disk(path))?;
     let mut size = 0;
     while let Some(chunk) = body.next().await {
         let chunk = chunk.map_err(UploadError::BrokeOff)?;
         size += chunk.len() as u64;
-        if size > most {
-            return Err(UploadError::TooLarge(most));
+        if size > limit {
+            return Err(UploadError::TooLarge(limit));
         }
         held.take(chunk.len() as u64)?;
         file.write_all(&chunk).await.map_err(disk(path))?;

@@ -10,7 +10,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::files::failed;
-use crate::files::turn::Turn;
+use crate::files::upload_order::Turn;
 use crate::files::write::{create, create_new};
 use crate::http::HttpError;
 use crate::rights::on_behalf_of;

@@ -14,8 +14,8 @@ mod multipart;
 mod range;
 mod signature;
 mod tree;
-mod turn;
 mod upload;
+mod upload_order;
 mod write;
 
 use std::io;

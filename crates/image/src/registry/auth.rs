@@ -3,11 +3,10 @@
 use std::fmt;
 
 use base64::Engine as _;
+use bytes::Bytes;
 use http::header::{AUTHORIZATION, LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, Uri};
-use http_body_util::BodyExt;
-use hyper::body::Incoming;
-use isopod_outbound::Policy;
+use isopod_outbound::{Policy, ResponseBody, collect};
 use serde::Deserialize;
 
 use super::http::{Dialer, is_internal};
@@ -15,6 +14,7 @@ use super::{IDLE_TIMEOUT, Place, PullError};
 
 /// The number of redirects to follow from a registry to the location of its blobs.
 pub(super) const MAX_REDIRECTS: usize = 5;
+const MAX_TOKEN: usize = 1 << 20;
 /// Docker's registry has another host name than the one that images use.
 const DOCKER: (&str, &str) = ("docker.io", "registry-1.docker.io");
 
@@ -67,7 +67,7 @@ impl<'a> Session<'a> {
     }
 
     /// Requests a path below the repository, and authenticates if the registry asks for it.
-    pub(super) async fn get(&mut self, path: &str, headers: HeaderMap) -> Result<Response<Incoming>, PullError> {
+    pub(super) async fn get(&mut self, path: &str, headers: HeaderMap) -> Result<Response<ResponseBody>, PullError> {
         let uri = format!("{}/{path}", self.base);
         let reply = self.follow(&uri, &headers).await?;
         let reply = match reply.status() {
@@ -83,7 +83,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    async fn follow(&self, uri: &str, headers: &HeaderMap) -> Result<Response<Incoming>, PullError> {
+    async fn follow(&self, uri: &str, headers: &HeaderMap) -> Result<Response<ResponseBody>, PullError> {
         let mut uri: Uri = uri.parse().map_err(|_| self.nonsense(format!("the invalid address {uri}")))?;
         let first = uri.authority().cloned();
         for _ in 0..MAX_REDIRECTS {
@@ -103,7 +103,7 @@ impl<'a> Session<'a> {
     }
 
     /// Returns false if there is no method to try.
-    async fn sign_in(&mut self, reply: &Response<Incoming>) -> Result<bool, PullError> {
+    async fn sign_in(&mut self, reply: &Response<ResponseBody>) -> Result<bool, PullError> {
         let challenges = reply.headers().get_all(WWW_AUTHENTICATE).iter().filter_map(|value| value.to_str().ok());
         for challenge in challenges.map(str::to_owned).collect::<Vec<_>>() {
             let (scheme, fields) = challenge.split_once(' ').unwrap_or((&challenge, ""));
@@ -142,15 +142,19 @@ impl<'a> Session<'a> {
         if !reply.status().is_success() {
             return Err(PullError::Denied(self.place.reference.registry().to_owned()));
         }
-        let body = http_body_util::Limited::new(reply.into_body(), 1 << 20).collect();
-        let body = tokio::time::timeout(IDLE_TIMEOUT, body).await;
-        let body = body.map_err(|_| self.unreachable("it stopped sending".to_owned()))?;
-        let bytes = body.map_err(|error| self.unreachable(error.to_string()))?.to_bytes();
+        let bytes = self.read_whole(reply, MAX_TOKEN).await?;
         let token: Token = serde_json::from_slice(&bytes).map_err(|_| self.nonsense("no valid token".to_owned()))?;
         let value = HeaderValue::try_from(format!("Bearer {}", token.token));
         let mut value = value.map_err(|_| self.nonsense("a token that is not valid in a header".to_owned()))?;
         value.set_sensitive(true);
         Ok(value)
+    }
+
+    /// Reads the body of a response. More than `limit` bytes are an error.
+    pub(super) async fn read_whole(&self, reply: Response<ResponseBody>, limit: usize) -> Result<Bytes, PullError> {
+        let read = tokio::time::timeout(IDLE_TIMEOUT, collect(reply.into_body(), limit)).await;
+        let read = read.map_err(|_| self.unreachable("it stopped sending".to_owned()))?;
+        read.map_err(|error| self.unreachable(error.to_string()))
     }
 
     fn dial_failed(&self, error: std::io::Error) -> PullError {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use ::http::header::{CONTENT_RANGE, RANGE};
 use ::http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use isopod_outbound::ResponseBody;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -134,7 +134,7 @@ impl Drop for StopOnDrop {
 }
 
 /// Whether a response contains exactly the bytes after the first `have` ones.
-fn is_rest(reply: &Response<Incoming>, have: u64) -> bool {
+fn is_rest(reply: &Response<ResponseBody>, have: u64) -> bool {
     let range = reply.headers().get(CONTENT_RANGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     reply.status() == StatusCode::PARTIAL_CONTENT && range.starts_with(&format!("bytes {have}-"))
 }

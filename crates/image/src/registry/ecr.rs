@@ -8,7 +8,7 @@ use base64::Engine as _;
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderMap, Method, Request, Uri};
-use http_body_util::BodyExt;
+use isopod_outbound::collect;
 use isopod_outbound::sigv4::{Signer, sha256};
 use serde::Deserialize;
 
@@ -75,10 +75,9 @@ pub async fn ecr_credentials(keys: &AwsKeys, settings: &RegistrySettings) -> Res
         status if status.is_client_error() => return Err(PullError::Denied(host)),
         status => return Err(nonsense(&format!("status {status}"))),
     }
-    let body = http_body_util::Limited::new(reply.into_body(), MAX_REPLY).collect();
-    let body =
-        tokio::time::timeout(IDLE_TIMEOUT, body).await.map_err(|_| unreachable("it stopped sending".to_owned()))?;
-    let bytes = body.map_err(|error| unreachable(error.to_string()))?.to_bytes();
+    let read = tokio::time::timeout(IDLE_TIMEOUT, collect(reply.into_body(), MAX_REPLY)).await;
+    let read = read.map_err(|_| unreachable("it stopped sending".to_owned()))?;
+    let bytes = read.map_err(|error| unreachable(error.to_string()))?;
     parse(&bytes).ok_or_else(|| nonsense("no password"))
 }
 

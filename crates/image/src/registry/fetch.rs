@@ -12,7 +12,8 @@ use std::path::PathBuf;
 use ::http::header::LOCATION;
 use ::http::{HeaderMap, Response, Uri};
 use http_body_util::BodyExt;
-use hyper::body::{Body, Incoming};
+use hyper::body::Body;
+use isopod_outbound::ResponseBody;
 use sha2::{Digest as _, Sha256};
 
 use super::auth::{MAX_REDIRECTS, join};
@@ -126,7 +127,7 @@ fn address(url: &str, settings: &RegistrySettings) -> Result<(Uri, bool), FetchE
     Ok((text.parse().map_err(|_| wrong())?, is_named))
 }
 
-async fn open(uri: &Uri, dialer: Dialer, host: &str) -> Result<Response<Incoming>, FetchError> {
+async fn open(uri: &Uri, dialer: Dialer, host: &str) -> Result<Response<ResponseBody>, FetchError> {
     let answers = |what: String| FetchError::Answer { host: host.to_owned(), what };
     let mut uri = uri.clone();
     for _ in 0..MAX_REDIRECTS {
@@ -147,7 +148,7 @@ async fn open(uri: &Uri, dialer: Dialer, host: &str) -> Result<Response<Incoming
 }
 
 async fn receive(
-    reply: Response<Incoming>,
+    reply: Response<ResponseBody>,
     store: &Store,
     path: &PathBuf,
     most: u64,

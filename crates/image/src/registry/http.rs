@@ -1,4 +1,4 @@
-//! Sends one request over a connection of its own: TCP, TLS for https, HTTP/1.1.
+//! Sends one request over a connection of its own, with a deadline for the connection and one for the response.
 
 use std::io;
 use std::sync::OnceLock;
@@ -9,12 +9,9 @@ use http::header::{HOST, USER_AGENT};
 use http::uri::Authority;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, Uri};
 use http_body_util::Full;
-use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
-use isopod_outbound::{Allowed, OutboundError, Policy, Trust};
-use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio_rustls::TlsConnector;
+use isopod_outbound::{
+    Allowed, OutboundError, Policy, RequestError, ResponseBody, Target, TargetError, Trust, connect,
+};
 
 /// A registry that does not accept the connection within this time is not available.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -29,8 +26,8 @@ pub(super) struct Dialer {
 
 /// Whether the error is the refusal of an internal address.
 pub(super) fn is_internal(error: &io::Error) -> bool {
-    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<OutboundError>());
-    matches!(inner, Some(OutboundError::Internal { .. }))
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<RequestError>());
+    inner.is_some_and(RequestError::is_internal)
 }
 
 impl Dialer {
@@ -47,7 +44,7 @@ impl Dialer {
     }
 
     /// Sends a GET request and waits for the head of the response.
-    pub(super) async fn get(&self, uri: &Uri, headers: HeaderMap) -> io::Result<Response<Incoming>> {
+    pub(super) async fn get(&self, uri: &Uri, headers: HeaderMap) -> io::Result<Response<ResponseBody>> {
         self.send(Method::GET, uri, headers, Bytes::new()).await
     }
 
@@ -58,55 +55,38 @@ impl Dialer {
         uri: &Uri,
         headers: HeaderMap,
         body: Bytes,
-    ) -> io::Result<Response<Incoming>> {
-        let host = uri.host().ok_or_else(|| invalid("the address has no host"))?;
-        let is_tls = uri.scheme_str() == Some("https");
-        let port = uri.port_u16().unwrap_or(if is_tls { 443 } else { 80 });
-        let connecting = async {
-            let stream = self.policy.connect(host, port).await.map_err(|error| match error {
-                OutboundError::Connect { source, .. } | OutboundError::Resolve { source, .. } => source,
-                refused => io::Error::other(refused),
-            })?;
-            if is_tls {
-                let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
-                let name = name.map_err(|_| invalid("the host name is not valid in a certificate"))?;
-                let stream = tls().connect(name, stream).await?;
-                return Ok::<Box<dyn Stream>, io::Error>(Box::new(stream));
-            }
-            Ok(Box::new(stream) as Box<dyn Stream>)
-        };
-        let stream = within(CONNECT_TIMEOUT, connecting).await?;
-        let (mut sender, connection) =
-            hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-        tokio::spawn(connection);
-        let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        let request = Request::builder().method(method).uri(path).body(Full::new(body));
+    ) -> io::Result<Response<ResponseBody>> {
+        let target = Target::parse(&uri.to_string()).map_err(|error| failure(error.into()))?;
+        let request = Request::builder().method(method).uri(&target.path).body(Full::new(body));
         let mut request = request.map_err(io::Error::other)?;
         *request.headers_mut() = headers;
-        let authority = uri.authority().map_or(host, |authority| authority.as_str());
-        let authority = HeaderValue::try_from(authority).map_err(io::Error::other)?;
+        let authority = HeaderValue::try_from(&target.authority).map_err(io::Error::other)?;
         request.headers_mut().insert(HOST, authority);
         request.headers_mut().insert(USER_AGENT, HeaderValue::from_static("isopod"));
-        within(REPLY_TIMEOUT, async { sender.send_request(request).await.map_err(io::Error::other) }).await
+        let connection = within(CONNECT_TIMEOUT, connect(&target, trust(), &self.policy)).await?;
+        within(REPLY_TIMEOUT, connection.send(request)).await
     }
 }
 
-trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
-
-fn tls() -> &'static TlsConnector {
+fn trust() -> &'static Trust {
     static TRUST: OnceLock<Trust> = OnceLock::new();
-    TRUST.get_or_init(Trust::system).connector()
+    TRUST.get_or_init(Trust::system)
 }
 
-async fn within<T>(limit: Duration, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, RequestError>>) -> io::Result<T> {
     match tokio::time::timeout(limit, work).await {
-        Ok(done) => done,
+        Ok(done) => done.map_err(failure),
         Err(_) => Err(io::Error::new(io::ErrorKind::TimedOut, format!("no response within {} s", limit.as_secs()))),
     }
 }
 
-fn invalid(what: &str) -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidInput, what.to_owned())
+/// Callers show only the error itself, so it must be the one that says most.
+fn failure(error: RequestError) -> io::Error {
+    match error {
+        RequestError::Connect(source)
+        | RequestError::Tls(source)
+        | RequestError::Target(TargetError::Outbound(OutboundError::Resolve { source, .. })) => source,
+        RequestError::Http(source) => io::Error::other(source),
+        other => io::Error::other(other),
+    }
 }

@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use ::http::header::ACCEPT;
 use ::http::{HeaderMap, HeaderValue};
-use http_body_util::BodyExt;
 use isopod_outbound::Policy;
 
 pub use auth::Credentials;
@@ -264,21 +263,14 @@ impl Session<'_> {
         let mut headers = HeaderMap::new();
         headers.insert(ACCEPT, HeaderValue::try_from(ACCEPTED.join(", ")).expect("media types are valid in a header"));
         let reply = self.get(&format!("manifests/{version}"), headers).await?;
-        let bytes = self.read_text(reply).await?;
+        let limit = usize::try_from(MAX_TEXT).unwrap_or(usize::MAX);
+        let bytes = self.read_whole(reply, limit).await?.to_vec();
         match version.parse::<Digest>() {
             Ok(wanted) if wanted != Digest::of(&bytes) => {
                 Err(StoreError::Digest { got: Digest::of(&bytes), wanted }.into())
             }
             _ => Ok(bytes),
         }
-    }
-
-    async fn read_text(&self, reply: ::http::Response<hyper::body::Incoming>) -> Result<Vec<u8>, PullError> {
-        let most = usize::try_from(MAX_TEXT).unwrap_or(usize::MAX);
-        let body = http_body_util::Limited::new(reply.into_body(), most);
-        let read = tokio::time::timeout(IDLE_TIMEOUT, body.collect()).await;
-        let read = read.map_err(|_| self.unreachable("it stopped sending".to_owned()))?;
-        Ok(read.map_err(|error| self.unreachable(error.to_string()))?.to_bytes().to_vec())
     }
 }
 

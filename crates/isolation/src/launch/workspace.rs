@@ -5,7 +5,7 @@
 //! sandbox, to be served by a process outside. Inside, there is neither the device nor a process.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, BufRead as _, BufReader, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, mkdirat, open, openat, openat2, statx};
@@ -180,11 +180,27 @@ fn is_workspace(proc: &OwnedFd, mount: &OwnedFd) -> Result<bool, Failure> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let id = statx(mount, "", flags, StatxFlags::MNT_ID).step("look at the former mount")?.stx_mnt_id.to_string();
     let list = openat(proc, "self/mountinfo", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-    let mut text = String::new();
-    File::from(list.step("open the list of mounts")?).read_to_string(&mut text).step("read the list of mounts")?;
-    let line = text.lines().find(|line| line.split(' ').next() == Some(id.as_str()));
-    Ok(line.and_then(|line| line.split_once(" - ")).is_some_and(|(_, kind)| kind.starts_with("fuse.isopod ")))
+    let list = File::from(list.step("open the list of mounts")?);
+    Ok(kind_of_mount(list, &id).step("read the list of mounts")?.is_some_and(|kind| kind == "fuse.isopod"))
 }
+
+/// The file system of the mount with this id. The list is the sandbox's, which may make it long, so only its beginning
+/// is read: room for 64,000 mounts with paths of usual length.
+fn kind_of_mount(list: impl Read, id: &str) -> io::Result<Option<String>> {
+    let mut read = 0;
+    for line in BufReader::new(list.take(MAX_MOUNT_LIST)).split(b'\n') {
+        let line = line?;
+        read += line.len() as u64 + 1;
+        let line = String::from_utf8_lossy(&line);
+        if line.split(' ').next() == Some(id) {
+            let kind = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').next());
+            return Ok(kind.map(str::to_owned));
+        }
+    }
+    if read >= MAX_MOUNT_LIST { Err(Errno::FBIG.into()) } else { Ok(None) }
+}
+
+const MAX_MOUNT_LIST: u64 = 8 << 20;
 
 fn parts(path: &str) -> impl Iterator<Item = &str> {
     path.split('/').filter(|part| !part.is_empty())
@@ -229,6 +245,26 @@ mod tests {
     fn is_mounted(path: &Path) -> bool {
         let list = fs::read_to_string("/proc/self/mountinfo").expect("a list of mounts");
         list.lines().any(|line| line.split(' ').nth(4) == path.to_str())
+    }
+
+    #[test]
+    fn a_mount_is_found_by_its_id_and_a_list_without_end_is_given_up() {
+        let workspace = "61 22 0:44 / /work rw,relatime shared:2 - fuse.isopod none rw,user_id=0\n";
+        let list = format!("6 22 0:4 / /x rw - tmpfs none rw\n161 22 0:4 / /- rw - ext4 none rw\n{workspace}62 cut");
+        let kind = |id: &str| kind_of_mount(list.as_bytes(), id).expect("a list");
+        assert_eq!(kind("61").as_deref(), Some("fuse.isopod"));
+        assert_eq!(kind("6").as_deref(), Some("tmpfs"));
+        assert_eq!((kind("62"), kind("1"), kind("")), (None, None, None));
+        assert_eq!(
+            kind_of_mount(&b"7 \xff - fuse.isopod none\n"[..], "7").expect("a list").as_deref(),
+            Some("fuse.isopod")
+        );
+
+        let endless = io::repeat(b'x').chain(workspace.as_bytes());
+        assert_eq!(kind_of_mount(endless, "61").expect_err("no end").raw_os_error(), Some(libc::EFBIG));
+        let long = workspace.repeat((MAX_MOUNT_LIST as usize).div_ceil(workspace.len()));
+        assert_eq!(kind_of_mount(long.as_bytes(), "62").expect_err("too long").raw_os_error(), Some(libc::EFBIG));
+        assert!(kind_of_mount(long.as_bytes(), "61").is_ok_and(|kind| kind.is_some()), "found before the limit");
     }
 
     #[test]

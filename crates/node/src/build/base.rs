@@ -17,7 +17,7 @@ use super::stack::{Settings, Stack};
 use super::step::{Action, digest_of};
 use super::step_error::StepError;
 use crate::template::{BASE, BUILT_PREFIX, Layer, Manifest, Template, facts_key, find_recipe, make_layer};
-use crate::template_pool::{Entry, More, TemplatePool};
+use crate::template_pool::{Entry, SecondLayerState, TemplatePool};
 
 /// The name of the empty image.
 const SCRATCH: &str = "scratch";
@@ -120,15 +120,15 @@ impl Build<'_> {
         loop {
             let changed = self.sandboxes.template_pools.changed.notified();
             match template_pool.more() {
-                More::Complete => return Ok(template_pool.template()),
-                More::Failed(reason) => {
+                SecondLayerState::Complete => return Ok(template_pool.template()),
+                SecondLayerState::Failed(reason) => {
                     return Err(StepError::image(format!("template {name} is not complete: {reason}")));
                 }
-                More::Building if !was_told => {
+                SecondLayerState::Building if !was_told => {
                     self.log.info(format!("waiting for the rest of template {name}")).await;
                     was_told = true;
                 }
-                More::Building => changed.await,
+                SecondLayerState::Building => changed.await,
             }
         }
     }

@@ -227,7 +227,7 @@ impl Provisioner {
             (NetworkSource::Host, None) => Some(self.make_network(slot)?),
             (NetworkSource::Launcher, None) => None,
             (NetworkSource::Nothing, None) => {
-                Some(SandboxNetwork { netns: make_network_namespace().map_err(ProvisionError::Netns)?, witness: None })
+                Some(SandboxNetwork { netns: make_network_namespace().map_err(ProvisionError::Netns)?, counters: None })
             }
         };
         let templates = self.host.state.templates();
@@ -252,7 +252,7 @@ impl Provisioner {
                 let netns = launcher.network()?;
                 self.host.network.plumb(slot.on_network(), netns.as_fd())?;
                 // It belongs to this sandbox and cannot be recycled.
-                SandboxNetwork { netns, witness: None }
+                SandboxNetwork { netns, counters: None }
             }
         };
         launcher.wait()?;
@@ -276,7 +276,7 @@ impl Provisioner {
     fn make_network(&self, slot: Slot) -> Result<SandboxNetwork, ProvisionError> {
         let netns = make_network_namespace().map_err(ProvisionError::Netns)?;
         let plumbed = self.host.network.plumb(slot.on_network(), netns.as_fd())?;
-        Ok(SandboxNetwork { netns, witness: Some(plumbed.witness) })
+        Ok(SandboxNetwork { netns, counters: Some(plumbed.counters) })
     }
 
     /// Removes a prepared sandbox that is not needed.

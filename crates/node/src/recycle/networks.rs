@@ -1,16 +1,16 @@
 //! Recycles the networks of ended sandboxes that never used them.
 //!
 //! Creating and removing a network namespace with its interface is a fifth of the cost of a sandbox, and most sandboxes
-//! never send a packet. Only networks that are as good as new are kept (see [`isopod_network::Witness`]). The slot, and
-//! with it the id range, stays claimed all the time. A claim without a record belongs to the process that keeps the
-//! network.
+//! never send a packet. Only networks that are as good as new are kept (see [`isopod_network::TrafficCounters`]). The
+//! slot, and with it the id range, stays claimed all the time. A claim without a record belongs to the process that
+//! keeps the network.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use isopod_network::Witness;
+use isopod_network::TrafficCounters;
 
 use crate::slot::Slot;
 
@@ -19,7 +19,7 @@ use crate::slot::Slot;
 pub(crate) struct SandboxNetwork {
     pub(crate) netns: OwnedFd,
     /// `None` for an adopted sandbox, because its earlier traffic is unknown.
-    pub(crate) witness: Option<Witness>,
+    pub(crate) counters: Option<TrafficCounters>,
 }
 
 /// A slot that is claimed and connected, but not used by a sandbox.

@@ -104,7 +104,7 @@ impl Sandboxes {
         let processes = Processes {
             cgroup: self.provisioner.host.cgroups.group(record.execution.as_str()),
             slot,
-            network: SandboxNetwork { netns: File::open(format!("/proc/{}/ns/net", init.pid))?.into(), witness: None },
+            network: SandboxNetwork { netns: File::open(format!("/proc/{}/ns/net", init.pid))?.into(), counters: None },
             sockets: Arc::default(),
             pidfd: Arc::new(pidfd),
             _template: self.open_template(&record),

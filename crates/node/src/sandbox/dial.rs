@@ -42,7 +42,7 @@ impl Sandboxes {
             Target::Port(port) => port,
         };
         // From now on, one of our sockets may be connecting to a port, so the network must not be recycled.
-        processes.network.witness = None;
+        processes.network.counters = None;
         let netns = processes.network.netns.try_clone().map_err(failed(incarnation))?;
         let sockets = Arc::clone(&processes.sockets);
         drop(inner);

@@ -11,7 +11,7 @@ use crate::pool::{Pool, PoolSize};
 use crate::template::{
     BASE, BUILT_PREFIX, Existing, Layer, Part, Recipe, RecipeLayers, Step, Template, find_recipe,
 };
-use crate::template_pool::{Entry, More, TemplatePool};
+use crate::template_pool::{Entry, SecondLayerState, TemplatePool};
 
 /// How long a create waits for a template that is being built. The official SDKs give up after 60 seconds, and the server's
 /// own limit for a create lies in between.
@@ -85,15 +85,17 @@ impl Sandboxes {
         let layers = recipe.layers(self.template_pools.base().template().facts(), self.state_path());
         let top = layers.more.as_ref().unwrap_or(&layers.core);
         if let Ok(stack) = Layer::open_stack(&self.templates_directory(), top) {
-            self.open_built(recipe, Ok(stack), More::Complete);
+            self.open_built(recipe, Ok(stack), SecondLayerState::Complete);
             return;
         }
         let core = match self.build_core(recipe, &layers).await {
             Ok(core) => core,
-            Err(reason) => return self.open_built(recipe, Err(reason), More::Complete),
+            Err(reason) => return self.open_built(recipe, Err(reason), SecondLayerState::Complete),
         };
-        let Some(more) = &layers.more else { return self.open_built(recipe, Ok(vec![core]), More::Complete) };
-        self.open_built(recipe, Ok(vec![Arc::clone(&core)]), More::Building);
+        let Some(more) = &layers.more else {
+            return self.open_built(recipe, Ok(vec![core]), SecondLayerState::Complete);
+        };
+        self.open_built(recipe, Ok(vec![Arc::clone(&core)]), SecondLayerState::Building);
         let wanted = WantedLayer { recipe, part: Part::More, id: more, below: Some(&core) };
         let on_step =
             |step: Step| tracing::debug!(template = recipe.name, done = step.done, total = step.total, step.message);
@@ -110,14 +112,14 @@ impl Sandboxes {
                 let stack = vec![Arc::new(more), Arc::clone(core)];
                 let interpreter = recipe.new_interpreter();
                 template_pool.replace(self.template_pools.base().template().derive(recipe.name, stack, interpreter));
-                template_pool.set_more(More::Complete);
+                template_pool.set_more(SecondLayerState::Complete);
                 tracing::info!(template = recipe.name, "the template is complete");
                 self.warm_up(&template_pool);
             }
             Ok(_) => {}
             Err(reason) => {
                 tracing::warn!(template = recipe.name, reason, "could not add the rest of a template");
-                template_pool.set_more(More::Failed(reason));
+                template_pool.set_more(SecondLayerState::Failed(reason));
             }
         }
         self.template_pools.changed.notify_waiters();
@@ -150,7 +152,12 @@ impl Sandboxes {
 
     /// Opens the template of a recipe. If the recipe failed, a template with Python's interpreter is still usable without
     /// its layer.
-    fn open_built(self: &Arc<Self>, recipe: &'static Recipe, built: Result<Vec<Arc<Layer>>, String>, more: More) {
+    fn open_built(
+        self: &Arc<Self>,
+        recipe: &'static Recipe,
+        built: Result<Vec<Arc<Layer>>, String>,
+        more: SecondLayerState,
+    ) {
         if self.template_pools.is_closed() {
             return;
         }

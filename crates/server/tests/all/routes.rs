@@ -1,6 +1,6 @@
 //! Access to routes. Every kind of caller requests every route of the server, and the results are compared with the
-//! table in docs/security/routes.md. `ISOPOD_WRITE_DOCS=1 cargo test -p isopod-server --test routes` regenerates the
-//! table. Review the difference.
+//! table in docs/security/routes.md. `ISOPOD_WRITE_DOCS=1 cargo test -p isopod-server --test all routes` regenerates
+//! the table. Review the difference.
 
 mod requests;
 use crate::support;
@@ -117,7 +117,7 @@ fn shown(needs: Needs) -> &'static str {
 const HEAD: &str = "\
 # Routes and permissions
 
-<!-- Written by `ISOPOD_WRITE_DOCS=1 cargo test -p isopod-server --test routes`. Do not edit. -->
+<!-- Written by `ISOPOD_WRITE_DOCS=1 cargo test -p isopod-server --test all routes`. Do not edit. -->
 
 Every route declares the key that it needs and its name in the audit log, in the line that registers it. A route without this
 declaration doesn't compile. A test calls every route as every kind of caller and compares the responses with this page.

@@ -9,10 +9,10 @@ use support::Server;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-const PATIENCE: Duration = Duration::from_secs(1);
+const BODY_TIMEOUT: Duration = Duration::from_secs(1);
 
 async fn start() -> Server {
-    Server::start_with(|config| config.control.connections.body_timeout = PATIENCE).await
+    Server::start_with(|config| config.control.connections.body_timeout = BODY_TIMEOUT).await
 }
 
 async fn begin(server: &Server, request: &str, headers: &str) -> TcpStream {
@@ -50,7 +50,7 @@ async fn a_body_that_comes_slowly_is_taken() {
     let key = format!("X-API-Key: {}\r\n", server.client.key);
     let mut stream = begin(&server, "PUT /runtime/r/files/a.txt", &key).await;
     for byte in b"12345678" {
-        tokio::time::sleep(PATIENCE / 5).await;
+        tokio::time::sleep(BODY_TIMEOUT / 5).await;
         stream.write_all(&[*byte]).await.unwrap();
     }
     assert!(answer(stream).await.starts_with("HTTP/1.1 201 "));
@@ -64,7 +64,7 @@ async fn what_goes_into_a_sandbox_may_be_silent() {
     let headers = format!("E2b-Sandbox-Id: {id}\r\nE2b-Sandbox-Port: 8080\r\n");
     let mut stream = begin(&server, "POST /echo", &headers).await;
     stream.write_all(b"1234").await.unwrap();
-    tokio::time::sleep(PATIENCE * 2).await;
+    tokio::time::sleep(BODY_TIMEOUT * 2).await;
     stream.write_all(b"5678").await.unwrap();
     assert!(answer(stream).await.ends_with("12345678"));
 }

@@ -16,7 +16,7 @@ use crate::pause::live_sandbox;
 use crate::{Service, ServiceError, StreamEvent};
 
 const FIRST_WAIT: Duration = Duration::from_millis(20);
-const LONGEST_WAIT: Duration = Duration::from_millis(500);
+const MAX_WAIT: Duration = Duration::from_millis(500);
 /// How much of each stream of the app is kept for an error.
 const KEPT_OUTPUT: usize = 64 << 10;
 
@@ -71,7 +71,7 @@ impl Service {
                 Ok(false) => sleep(wait).await,
                 Err(error) => return Err(self.explain(row, error).await.in_step(Step::Start)),
             }
-            wait = (wait * 2).min(LONGEST_WAIT);
+            wait = (wait * 2).min(MAX_WAIT);
         }
     }
 }

@@ -56,7 +56,7 @@ pub(super) struct PublishedList {
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
-const LONGEST: Duration = Duration::from_secs(24 * 3600);
+const MAX_DURATION: Duration = Duration::from_secs(24 * 3600);
 const MAX_URL: usize = 2048;
 const MAX_LISTED: u32 = 1000;
 
@@ -153,7 +153,7 @@ fn parse_duration(text: &str) -> Result<Duration, ApiError> {
     };
     let millis = number.parse::<u64>().ok().and_then(|number| number.checked_mul(factor)).ok_or_else(wrong)?;
     let duration = Duration::from_millis(millis);
-    if (Duration::from_secs(1)..=LONGEST).contains(&duration) { Ok(duration) } else { Err(wrong()) }
+    if (Duration::from_secs(1)..=MAX_DURATION).contains(&duration) { Ok(duration) } else { Err(wrong()) }
 }
 
 #[cfg(test)]

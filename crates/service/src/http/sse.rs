@@ -21,7 +21,7 @@ impl QueryParams for Follow {
     const PARAMS: &'static [Param] = &[Param::text("agent_id")];
 }
 
-/// The last event that the client has seen. What is none of ours is as if it had not been said.
+/// The last event that the client has seen. Invalid values are ignored.
 pub(super) struct LastEventId(Option<u64>);
 
 impl<S: Sync> FromRequestParts<S> for LastEventId {

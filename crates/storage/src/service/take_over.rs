@@ -17,7 +17,7 @@ use super::worker::{Served, Worker, WorkerError, view};
 use crate::daemon::ServeError;
 use crate::fuse::Session;
 
-const AT_ONCE: usize = 16;
+const MAX_CONCURRENT: usize = 16;
 const MIN_PAUSE: Duration = Duration::from_millis(100);
 const MAX_PAUSE: Duration = Duration::from_secs(10);
 
@@ -39,7 +39,7 @@ impl Worker {
                 state.served.insert(name, Served { session: None, connection, mount, aborter });
             }
         }
-        let turns = Arc::new(Semaphore::new(AT_ONCE));
+        let turns = Arc::new(Semaphore::new(MAX_CONCURRENT));
         for name in names {
             let (worker, turns) = (Arc::clone(self), Arc::clone(&turns));
             self.runtime.spawn(async move { worker.take_over(&name, &turns).await });

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use isopod_wire::error_chain;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with};
 use tokio::runtime::Handle;
@@ -26,7 +27,6 @@ use super::message::{
 };
 use super::supervision::{Supervision, SupervisorProgram};
 use crate::daemon::{Daemon, ServeError, View};
-use crate::error_chain::error_chain;
 use crate::fuse::{self, Session};
 use crate::object::local::DirectoryStore;
 use crate::object::prefixed::Prefixed;

@@ -4,7 +4,6 @@
 //! the store only without the lock. Names and sizes from the bucket are considered valid for a while (`ttl`). Local
 //! changes are authoritative until they are uploaded, which is the task of `sync`.
 
-mod agree;
 mod attr;
 mod cache;
 mod content;
@@ -13,6 +12,7 @@ mod error;
 mod journal;
 mod node;
 mod read;
+mod reconcile;
 mod recover;
 mod refresh;
 mod rename;

@@ -1,4 +1,4 @@
-//! Queries the bucket: when a name must be requested, and what is requested. `agree` handles the responses.
+//! Queries the bucket: when a name must be requested, and what is requested. `reconcile` handles the responses.
 //!
 //! A directory is listed completely if it fits into one page. In a bigger one, single names are requested individually.
 //! While the store does not respond, what was known before stays in use.
@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
 
-use super::agree::{Seen, View, is_symlink};
 use super::node::{Ino, Node, ROOT};
+use super::reconcile::{Seen, View, is_symlink};
 use super::{Attr, Change, FsError, Vfs};
 use crate::attributes::Kind;
 use crate::name;
@@ -161,7 +161,7 @@ impl Vfs {
         for (prefix, view) in views {
             let at = if prefix.is_empty() { Some(ROOT) } else { core.tree.resolve(&prefix) };
             if let Some(at) = at {
-                changes.append(&mut self.agree(&mut core, at, view, clock)?);
+                changes.append(&mut self.reconcile(&mut core, at, view, clock)?);
             }
         }
         drop(core);
@@ -271,7 +271,7 @@ impl Vfs {
         }
         let directory = core.tree.get_mut(ino)?.directory_mut().ok_or(FsError::NotDirectory)?;
         directory.big = !complete || directory.big;
-        let changes = self.agree(&mut core, ino, view, clock)?;
+        let changes = self.reconcile(&mut core, ino, view, clock)?;
         drop(core);
         self.forget_later(changes);
         Ok(())
@@ -355,13 +355,13 @@ impl Vfs {
 
     /// A program that lists a directory will ask for attributes next.
     fn learn_ahead(self: &Arc<Self>, unknown: Vec<Ino>) {
-        const AT_ONCE: usize = 32;
+        const MAX_CONCURRENT: usize = 32;
         if unknown.is_empty() {
             return;
         }
         let vfs = self.clone();
         tokio::spawn(async move {
-            let all = futures::stream::iter(unknown).for_each_concurrent(AT_ONCE, |ino| {
+            let all = futures::stream::iter(unknown).for_each_concurrent(MAX_CONCURRENT, |ino| {
                 let vfs = &vfs;
                 async move {
                     if let Err(error) = vfs.learn(ino).await {

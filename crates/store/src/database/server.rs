@@ -38,7 +38,7 @@ const CONNECTIONS: u32 = 16;
 const LIMITS: [(&str, &str); 3] =
     [("lock_timeout", "5s"), ("statement_timeout", "60s"), ("idle_in_transaction_session_timeout", "60s")];
 /// How long a request waits for a connection, for example while the database restarts.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Store {
     /// Opens the store in a database and updates its schema. `directory` is this server's state directory, and `name`
@@ -61,7 +61,7 @@ impl Store {
         let options: PgConnectOptions = url.parse().map_err(failed)?;
         let pool = PgPoolOptions::new()
             .max_connections(CONNECTIONS)
-            .acquire_timeout(PATIENCE)
+            .acquire_timeout(TIMEOUT)
             .connect_with(options.application_name("isopod").options(LIMITS))
             .await
             .map_err(failed)?;

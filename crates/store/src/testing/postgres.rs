@@ -37,7 +37,7 @@ $2 "$1"
 /// Runs a program as the user of the package. Only used by root.
 const AS_POSTGRES: [&str; 4] = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"];
 
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 const HINT: &str = "PostgreSQL is needed: apt-get install postgresql";
 
 impl Postgres {
@@ -73,7 +73,7 @@ impl Postgres {
         keeper.arg("-c").arg(KEEPER).arg(&self.programs).arg(self.dir.path()).arg(afterwards).arg(prefix().join(" "));
         keeper.stdin(Stdio::piped());
         self.keeper = Some(keeper.spawn().unwrap());
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         let ready = self.programs.join("pg_isready");
         while !Command::new(&ready).arg("-qh").arg(self.dir.path()).status().expect(HINT).success() {
             let said = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();

@@ -5,7 +5,7 @@
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A Redis server on a free loopback port, with a directory of its own.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ impl RedisServer {
         command.args(["--bind", "127.0.0.1", "--port", &self.port.to_string(), "--save", "", "--appendonly", "no"]);
         command.arg("--dir").arg(self.dir.path()).stdout(Stdio::null()).stderr(Stdio::null());
         self.process = Some(command.spawn().expect("redis-server is needed: apt-get install redis-server"));
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
             assert!(Instant::now() < deadline, "redis-server does not answer");
             std::thread::sleep(Duration::from_millis(10));

@@ -6,7 +6,7 @@ mod message;
 use std::time::Duration;
 
 use http::{Method, StatusCode};
-use isopod_outbound::{OutboundError, Policy, TargetError};
+use isopod_outbound::Policy;
 use serde_json::{Value, json};
 
 pub(crate) use call::AgentError;
@@ -78,7 +78,7 @@ impl Agents {
     /// to clean up and so no such route, or if the policy forbids its address, so that it was never called.
     pub(crate) async fn clean_up(&self, service: &AgentService, run: &RunId) -> Result<(), AgentError> {
         match self.tell_ended(service, run).await {
-            Err(AgentError::Target(TargetError::Outbound(OutboundError::Internal { .. }))) => Ok(()),
+            Err(AgentError::Request(error)) if error.is_internal() => Ok(()),
             told => told,
         }
     }

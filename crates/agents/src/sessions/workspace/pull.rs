@@ -20,7 +20,7 @@ use super::{RunFiles, Skipped, SyncCaps, WorkspaceError};
 use crate::sessions::tool::SyncReport;
 
 /// How many files are fetched at the same time.
-const AT_ONCE: usize = 8;
+const MAX_CONCURRENT: usize = 8;
 /// How many entries of a home directory are listed for each file that may be transferred.
 const LIST_FACTOR: usize = 2;
 
@@ -49,7 +49,7 @@ pub(in crate::sessions) async fn pull(
             (path, facts, fetched)
         }
     });
-    let mut fetched: Vec<_> = stream::iter(fetches).buffer_unordered(AT_ONCE).collect().await;
+    let mut fetched: Vec<_> = stream::iter(fetches).buffer_unordered(MAX_CONCURRENT).collect().await;
     fetched.sort_unstable_by(|a, b| a.0.cmp(&b.0));
     let mut pulled = Pulled::default();
     for (path, facts, fetched) in fetched {

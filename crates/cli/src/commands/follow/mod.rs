@@ -54,7 +54,7 @@ pub(super) async fn follow(
                 Some(Event::Stderr(bytes)) => ignore_closed(report.stderr(bytes).await)?,
                 Some(Event::End(ended)) => break ended,
                 Some(Event::Started(_)) => {}
-                None => anyhow::bail!("the command's end was not told"),
+                None => anyhow::bail!("the stream ended without an exit status"),
             },
             () = &mut deadline, if !timed_out => {
                 timed_out = true;

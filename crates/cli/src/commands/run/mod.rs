@@ -57,7 +57,7 @@ fn tell_once(state_dir: &Path, reason: &str) {
         return;
     }
     let warning = "warning: sandboxes can fill the disk of this host, because what they write cannot be limited";
-    // Who does not read it is not told.
+    // Write errors are ignored.
     let _ = writeln!(std::io::stderr(), "{warning}: {reason} (said once)");
     // It is said again where that cannot be written.
     let _ = std::fs::write(told, reason);

@@ -43,7 +43,7 @@ use names::Names;
 use settings::{Settings, TlsChoice};
 
 /// How long a start waits for the storage daemon, which tells a wrong setting at once.
-const STORAGE_PATIENCE: Duration = Duration::from_secs(5);
+const STORAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub(super) async fn run(
     state_dir: Option<PathBuf>,
@@ -210,7 +210,7 @@ fn node_name(settings: &Settings) -> String {
 async fn ensure_storage(storage: &Storage) -> anyhow::Result<()> {
     let storage = storage.clone();
     let looking = tokio::task::spawn_blocking(move || storage.ensure());
-    let Ok(looked) = tokio::time::timeout(STORAGE_PATIENCE, looking).await else {
+    let Ok(looked) = tokio::time::timeout(STORAGE_TIMEOUT, looking).await else {
         tracing::warn!("the storage daemon does not answer; the workspace is away for now");
         return Ok(());
     };
@@ -229,7 +229,7 @@ async fn ensure_storage(storage: &Storage) -> anyhow::Result<()> {
 async fn replace_storage_of_other_version(settings: &Settings, storage: &Storage) -> anyhow::Result<()> {
     let replaced = storage.clone();
     let replacing = tokio::task::spawn_blocking(move || replaced.replace_other_version());
-    match tokio::time::timeout(STORAGE_PATIENCE, replacing).await {
+    match tokio::time::timeout(STORAGE_TIMEOUT, replacing).await {
         Ok(Ok(Ok(()))) => {}
         Ok(Ok(Err(error))) => tracing::warn!(%error, "the storage daemon was not asked for its version"),
         Ok(Err(error)) => return Err(error.into()),

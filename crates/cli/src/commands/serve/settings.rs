@@ -1,4 +1,4 @@
-//! The server's settings, resolved: what was typed or stands in the environment, then the file, then the default.
+//! The server's settings, resolved. Precedence: flags, environment, file, defaults.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

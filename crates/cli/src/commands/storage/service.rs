@@ -40,7 +40,7 @@ struct Shared {
 #[derive(Clone, Debug)]
 struct Seen {
     when: Instant,
-    /// Why it was not to be had, for those who waited meanwhile: each would wait as long as the first.
+    /// Why it was unavailable. Callers that waited for the first attempt get this, instead of waiting as long themselves.
     trouble: Option<(FailureKind, String)>,
 }
 

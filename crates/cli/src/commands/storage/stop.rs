@@ -71,7 +71,7 @@ pub(crate) fn print_what_stays(storage: &Storage) {
     let Ok(status) = storage.client().status() else { return };
     let sandboxes = status.mounts.iter().filter(|mount| mount.owner.is_some()).count();
     say!(
-        "The storage daemon goes on (process {}), with its mount on {}.",
+        "The storage daemon keeps running (process {}), with its mount on {}.",
         status.pid,
         storage.client().root().display()
     );

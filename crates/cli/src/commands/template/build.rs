@@ -136,7 +136,7 @@ impl Progress {
         }
         let mut error = std::io::stderr();
         let clear = if self.is_terminal { "\r\x1b[K" } else { "" };
-        // Who does not read it is not told; the work goes on.
+        // Write errors are ignored.
         let _ = writeln!(error, "{clear}[{step}] {}", printable(&entry.message));
         if self.is_terminal && self.steps > 0 {
             let full = self.at * WIDTH / self.steps;

@@ -10,7 +10,7 @@ use isopod_wire::node::{CreateError, NodeError};
 use super::super::{BackendError, Effect, Place};
 
 /// When to retry if nothing better is known.
-const SOON: Duration = Duration::from_secs(1);
+const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// A template that is being built takes a while.
 const BUILDING: Duration = Duration::from_secs(10);
 const FULL: Duration = Duration::from_secs(2);
@@ -22,7 +22,7 @@ pub(super) fn of_once(refusal: OnceRefusal) -> BackendError {
         OnceRefusal::Create(refusal) => of_create(refusal),
         OnceRefusal::Store(_) => trouble("the store failed", refusal),
         OnceRefusal::Ended(_) | OnceRefusal::Mismatch => BackendError::Conflict { message },
-        OnceRefusal::InProgress => later(message, SOON, Effect::Unknown),
+        OnceRefusal::InProgress => later(message, DEFAULT_RETRY_AFTER, Effect::Unknown),
     }
 }
 
@@ -84,7 +84,7 @@ pub(super) fn of_act(id: &SandboxId, error: ActError) -> BackendError {
         ActError::NodeTimeout(limit) => {
             BackendError::Timeout { what: "the node".to_owned(), limit, place: Place::Backend }
         }
-        ActError::GuestUnresponsive => later(error.to_string(), SOON, Effect::None),
+        ActError::GuestUnresponsive => later(error.to_string(), DEFAULT_RETRY_AFTER, Effect::None),
         ActError::Store(_) => trouble("the store failed", error),
         ActError::Node(_) | ActError::NodePanicked => failed(error),
     }
@@ -95,7 +95,7 @@ fn of_refusal(id: &SandboxId, refusal: Refusal) -> BackendError {
     match refusal {
         Refusal::NotFound => super::gone(id),
         Refusal::AlreadyPaused | Refusal::Paused | Refusal::NeedsConnect => BackendError::Conflict { message },
-        Refusal::Busy => later(message, SOON, Effect::None),
+        Refusal::Busy => later(message, DEFAULT_RETRY_AFTER, Effect::None),
     }
 }
 
@@ -108,7 +108,7 @@ fn later(message: String, wait: Duration, effect: Effect) -> BackendError {
 fn trouble(message: &str, error: impl std::error::Error + Send + Sync + 'static) -> BackendError {
     BackendError::Unavailable {
         message: message.to_owned(),
-        retry_after: Some(SOON),
+        retry_after: Some(DEFAULT_RETRY_AFTER),
         effect: Effect::Unknown,
         place: Place::Backend,
         source: Some(Box::new(error)),

@@ -6,7 +6,7 @@ use isopod_client::{ApiError, TransportError};
 
 use super::super::{BackendError, Effect, Place};
 
-const SOON: Duration = Duration::from_secs(1);
+const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 pub(super) fn of_api(error: ApiError) -> BackendError {
     match error {
@@ -39,13 +39,13 @@ pub(super) fn of_api(error: ApiError) -> BackendError {
 
 /// A sandbox that is changing its state. The same call may succeed in a moment.
 pub(super) fn busy(message: String) -> BackendError {
-    later(message, SOON, Effect::None)
+    later(message, DEFAULT_RETRY_AFTER, Effect::None)
 }
 
 fn conflict(message: String, code: Option<&str>, retry_after: Option<Duration>) -> BackendError {
     match (code, retry_after) {
         // Our first attempt is still running. The next one finds its result.
-        (Some("idempotency_in_progress"), wait) => later(message, wait.unwrap_or(SOON), Effect::Unknown),
+        (Some("idempotency_in_progress"), wait) => later(message, wait.unwrap_or(DEFAULT_RETRY_AFTER), Effect::Unknown),
         (_, Some(wait)) => later(message, wait, Effect::None),
         (_, None) => BackendError::Conflict { message },
     }

@@ -58,11 +58,11 @@ pub(super) struct Breaker {
     config: BreakerConfig,
     metrics: Arc<BackendMetrics>,
     /// Written before and after each call. Locked only briefly.
-    now: Mutex<Now>,
+    now: Mutex<BreakerPhase>,
 }
 
 #[derive(Debug)]
-struct Now {
+struct BreakerPhase {
     phase: Phase,
     /// Counts changes of the phase. A call that started in an earlier phase says nothing about the current one.
     generation: u64,
@@ -95,7 +95,7 @@ enum Outcome {
 
 impl Breaker {
     pub(super) fn new(config: BreakerConfig, metrics: Arc<BackendMetrics>) -> Self {
-        let now = Now { phase: Phase::Closed { failures: 0 }, generation: 0 };
+        let now = BreakerPhase { phase: Phase::Closed { failures: 0 }, generation: 0 };
         Self { config, metrics, now: Mutex::new(now) }
     }
 
@@ -133,7 +133,7 @@ impl Breaker {
         }
     }
 
-    fn change(&self, now: &mut Now, phase: Phase) {
+    fn change(&self, now: &mut BreakerPhase, phase: Phase) {
         now.phase = phase;
         now.generation += 1;
         self.metrics.breaker_is(phase.state());

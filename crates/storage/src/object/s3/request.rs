@@ -1,31 +1,34 @@
-//! One request to an S3 server: the URL, the signature, the deadline, and the meaning of error responses.
+//! One request to an S3 server: the URL, the signature, the limits, and the meaning of error responses.
 
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::CONTENT_LENGTH;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Full};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client as HttpClient;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
-use isopod_outbound::{Trust, sigv4};
+use http_body_util::Full;
+use isopod_outbound::{PooledClient, RequestError, Trust, collect, sigv4};
+use isopod_wire::error_chain;
 
 use super::keys::KeyRing;
 use super::sign;
 use super::{S3Settings, StoreError, xml};
-use crate::error_chain::error_chain;
 
 /// The slowest acceptable rate of an upload.
 const MIN_BYTES_PER_SECOND: u64 = 64 << 10;
+
+/// The maximum size of a response that is not an object. Listings are the largest: up to 1000 keys of 1 KiB, each byte of
+/// which may be encoded as three.
+const MAX_DOCUMENT: usize = 16 << 20;
+
+/// The maximum size of an object that a server without range support sends as a whole.
+const MAX_WHOLE_OBJECT: usize = 96 << 20;
 
 pub(super) type Query = Vec<(&'static str, String)>;
 
 /// A client for one bucket.
 #[derive(Debug)]
 pub(super) struct Client {
-    http: HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    http: PooledClient,
     /// The scheme and host, and the part of the path before the key.
     origin: String,
     base_path: String,
@@ -69,7 +72,7 @@ impl Client {
         }
         let base_path = format!("{}/{}", uri.path().trim_end_matches('/'), sign::escape_path(&settings.bucket));
         Ok(Self {
-            http: http_client(settings.idle_connections),
+            http: PooledClient::new(&Trust::system(), settings.idle_connections),
             origin: format!("{scheme}://{authority}"),
             base_path,
             host: authority.as_str().to_owned(),
@@ -98,15 +101,44 @@ impl Client {
         // A big part must not fail forever on a slow connection.
         let timeout = self.timeout + Duration::from_secs(body.len() as u64 / MIN_BYTES_PER_SECOND);
         let request = self.request(what, method, key, query, headers, body)?;
-        let unreachable = |reason: String| StoreError::Unreachable { what, reason };
-        let exchange = async {
-            let answer = self.http.request(request).await.map_err(|error| unreachable(error_chain(&error)))?;
-            let (parts, body) = answer.into_parts();
-            let body = body.collect().await.map_err(|error| unreachable(error_chain(&error)))?.to_bytes();
-            Ok(Answer { status: parts.status, headers: parts.headers, body })
+        let answer = self.exchange(what, request, timeout, |_| MAX_DOCUMENT).await?;
+        self.accept(what, key, answer)
+    }
+
+    /// Requests this many bytes of an object. The headers say which.
+    pub(super) async fn get(&self, key: &str, headers: HeaderMap, length: u64) -> Result<Answer, StoreError> {
+        let request = self.request("get", Method::GET, Some(key), &Query::new(), headers, Bytes::new())?;
+        let limit = |status| match status {
+            StatusCode::PARTIAL_CONTENT => usize::try_from(length).unwrap_or(usize::MAX),
+            StatusCode::OK => MAX_WHOLE_OBJECT,
+            _ => MAX_DOCUMENT,
         };
-        let answer =
-            tokio::time::timeout(timeout, exchange).await.map_err(|_| unreachable("it took too long".to_owned()))??;
+        let answer = self.exchange("get", request, self.timeout, limit).await?;
+        self.accept("get", Some(key), answer)
+    }
+
+    /// Sends a request and reads the whole response, whatever its status. The status decides how long it may be.
+    async fn exchange(
+        &self,
+        what: &'static str,
+        request: Request<Full<Bytes>>,
+        timeout: Duration,
+        limit: impl FnOnce(StatusCode) -> usize,
+    ) -> Result<Answer, StoreError> {
+        let exchange = async {
+            let (parts, body) = self.http.send(request).await?.into_parts();
+            let body = collect(body, limit(parts.status)).await?;
+            Ok::<_, RequestError>(Answer { status: parts.status, headers: parts.headers, body })
+        };
+        match tokio::time::timeout(timeout, exchange).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(RequestError::TooLong(_))) => Err(StoreError::Garbled { what }),
+            Ok(Err(error)) => Err(StoreError::Unreachable { what, reason: error_chain(&error) }),
+            Err(_) => Err(StoreError::Unreachable { what, reason: "it took too long".to_owned() }),
+        }
+    }
+
+    fn accept(&self, what: &'static str, key: Option<&str>, answer: Answer) -> Result<Answer, StoreError> {
         if answer.status.is_success() { Ok(answer) } else { Err(self.refusal(what, key.unwrap_or_default(), &answer)) }
     }
 
@@ -155,19 +187,4 @@ impl Client {
             status => StoreError::Refused { what, status: status.as_u16(), code },
         }
     }
-}
-
-fn http_client(idle: usize) -> HttpClient<HttpsConnector<HttpConnector>, Full<Bytes>> {
-    let mut tcp = HttpConnector::new();
-    tcp.set_nodelay(true);
-    tcp.enforce_http(false);
-    tcp.set_connect_timeout(Some(Duration::from_secs(5)));
-    let tls = Trust::system().client_config();
-    let connector =
-        HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
-    HttpClient::builder(TokioExecutor::new())
-        .pool_timer(TokioTimer::new())
-        .pool_idle_timeout(Duration::from_secs(30))
-        .pool_max_idle_per_host(idle)
-        .build(connector)
 }

@@ -14,7 +14,7 @@ const DNS: u16 = 53;
 /// The C library reads no more.
 const MAX_SERVERS: usize = 3;
 /// What the C library waits for a server.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) const MAX_MESSAGE: usize = 65_535;
 
 /// The resolvers of this machine as it is now: networks come and go.
@@ -31,7 +31,7 @@ pub(super) async fn forward(query: &[u8], servers: &[SocketAddr], over_tcp: bool
                 false => ask_udp(server, query).await,
             }
         };
-        match tokio::time::timeout(PATIENCE, asked).await {
+        match tokio::time::timeout(TIMEOUT, asked).await {
             Ok(Ok(reply)) => return Some(reply),
             Ok(Err(error)) => tracing::debug!(%server, %error, "a resolver of this machine did not answer"),
             Err(_) => tracing::debug!(%server, "a resolver of this machine is silent"),

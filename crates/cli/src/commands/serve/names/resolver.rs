@@ -11,14 +11,14 @@ use super::forward::{MAX_MESSAGE, forward, host_resolvers, read_message, write_m
 use super::message::{Verdict, Zone, failure};
 
 /// Questions under way at the same time. Those beyond wait in the socket, and are dropped when it is full.
-const AT_ONCE: usize = 256;
+const MAX_CONCURRENT: usize = 256;
 /// How long a TCP connection may be silent.
 const IDLE: Duration = Duration::from_secs(20);
 const BREATH: Duration = Duration::from_millis(50);
 
 /// Answers over UDP for ever.
 pub(super) async fn serve_udp(socket: UdpSocket, zone: Arc<Zone>) {
-    let (socket, places) = (Arc::new(socket), Arc::new(Semaphore::new(AT_ONCE)));
+    let (socket, places) = (Arc::new(socket), Arc::new(Semaphore::new(MAX_CONCURRENT)));
     let mut buffer = vec![0; MAX_MESSAGE];
     loop {
         let Some(place) = place(&places).await else { return };
@@ -40,7 +40,7 @@ pub(super) async fn serve_udp(socket: UdpSocket, zone: Arc<Zone>) {
 
 /// The same over TCP, for answers that are too long for UDP.
 pub(super) async fn serve_tcp(listener: TcpListener, zone: Arc<Zone>) {
-    let places = Arc::new(Semaphore::new(AT_ONCE));
+    let places = Arc::new(Semaphore::new(MAX_CONCURRENT));
     loop {
         let Some(place) = place(&places).await else { return };
         match listener.accept().await {

@@ -27,7 +27,7 @@ pub(super) struct View {
 
 impl Vfs {
     /// Updates a directory of the tree to what a listing shows.
-    pub(super) fn agree(&self, core: &mut Core, ino: Ino, view: View, clock: u64) -> Result<Vec<Change>, FsError> {
+    pub(super) fn reconcile(&self, core: &mut Core, ino: Ino, view: View, clock: u64) -> Result<Vec<Change>, FsError> {
         let mut changes = Vec::new();
         if let Some(marker) = view.marker {
             let node = core.tree.get_mut(ino)?;

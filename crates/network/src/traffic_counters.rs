@@ -12,12 +12,12 @@ const INTERFACES: usize = 2;
 
 /// A socket in a sandbox's network namespace that is used only for reading counters.
 #[derive(Debug)]
-pub struct Witness {
+pub struct TrafficCounters {
     socket: Socket,
     mtu: u32,
 }
 
-impl Witness {
+impl TrafficCounters {
     pub(super) fn new(socket: Socket, mtu: u32) -> Self {
         Self { socket, mtu }
     }
