@@ -94,7 +94,7 @@ fn check_paths(page: &str, exists: &dyn Fn(&str) -> bool) -> Vec<String> {
 fn directories_of_row(line: &str, exists: &dyn Fn(&str) -> bool) -> Vec<String> {
     let name = line.strip_prefix("| `").and_then(|rest| rest.split_once("` |")).map(|(name, _)| name);
     let places =
-        |name| [format!("crates/{name}/src"), format!("crates/{name}"), format!("{name}/src"), name.to_owned()];
+        |name: &str| [format!("crates/{name}/src"), format!("crates/{name}"), format!("{name}/src"), name.to_owned()];
     name.into_iter().flat_map(places).filter(|place| exists(place)).collect()
 }
 
