@@ -266,7 +266,9 @@ fn withheld(facts: &BaseFacts) -> Option<Finding> {
 
 fn interpreter(differences: &[PackageDifference]) -> Finding {
     if differences.is_empty() {
-        return Finding::ok("interpreter", "the template has E2B's versions of its Python packages");
+        // Others have a range of versions, because E2B's do not resolve together.
+        let detail = "the template has E2B's versions of the Python packages that are listed with exact versions";
+        return Finding::ok("interpreter", detail);
     }
     let list = differences.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     Finding::warn(
