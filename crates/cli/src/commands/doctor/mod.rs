@@ -195,7 +195,7 @@ fn boot_clock(has_time_namespaces: bool) -> Finding {
     }
     Finding::warn(
         "boot clock",
-        "this kernel gives out no time namespaces, so `ps` shows wrong start times in sandboxes",
+        "this kernel gives out no time namespaces: sandboxes work, but `ps` shows wrong start times in them",
         "use a kernel with CONFIG_TIME_NS, and sysctl user.max_time_namespaces above 0",
     )
 }
