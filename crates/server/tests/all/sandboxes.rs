@@ -351,6 +351,41 @@ async fn a_client_that_hangs_up_while_its_template_is_built_gets_no_sandbox() {
     assert_eq!(server.client.get("/v2/sandboxes").await.json[0]["sandboxID"], id.as_str());
 }
 
+/// Otherwise any number of a team's requests could wait. A client that hangs up gives the place back.
+#[tokio::test]
+async fn a_create_that_waits_for_its_template_counts_among_the_teams_sandboxes() {
+    use std::sync::atomic::Ordering::Relaxed;
+    let server = Server::start_with(|config| config.control.team_limits.concurrent = 1).await;
+    let faults = &server.node.faults;
+    faults.builds.store(true, Relaxed);
+    let post = || {
+        let client = server.client.clone();
+        async move { client.post("/v2/sandboxes", json!({ "templateID": "code-interpreter-v1" })).await }
+    };
+    let waiting = tokio::spawn(post());
+    until("it waits", || async { faults.waits.load(Relaxed) == 1 }).await;
+    let refused = post().await;
+    assert_eq!((refused.status, faults.waits.load(Relaxed)), (429, 1), "{refused:?}");
+    faults.builds.store(false, Relaxed);
+    let made = waiting.await.unwrap();
+    assert_eq!((made.status, post().await.status), (201, 429), "{made:?}");
+
+    let id = made.json["sandboxID"].as_str().unwrap();
+    assert_eq!(server.client.post(&format!("/sandboxes/{id}/pause"), json!({})).await.status, 204);
+    faults.builds.store(true, Relaxed);
+    let waiting = tokio::spawn(post());
+    until("another one waits", || async { faults.waits.load(Relaxed) == 2 }).await;
+    waiting.abort();
+    until("the server knows that it is gone", || async {
+        let audit = server.client.get("/api/v1/audit").await.json;
+        audit["lines"].as_array().unwrap().iter().any(|line| line["code"] == "client_gone")
+    })
+    .await;
+    faults.builds.store(false, Relaxed);
+    until("its place is free", || async { post().await.status == 201 }).await;
+    assert_eq!((post().await.status, server.node.creates.load(Relaxed)), (429, 2));
+}
+
 #[tokio::test]
 async fn a_create_that_is_sent_again_makes_one_sandbox() {
     let server = Server::start().await;
