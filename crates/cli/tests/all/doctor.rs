@@ -1,6 +1,6 @@
 //! `isopod doctor` on a machine where sandboxes work: it has tried every limit, and leaves nothing.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use isopod_testkit::{Finished, StateDir};
 
@@ -54,7 +54,7 @@ fn without_time_namespaces_sandboxes_work_and_doctor_warns() {
         let plain = state.isopod().command(arguments);
         let mut filtered = Command::new("python3");
         filtered.args(["-c", WITHOUT_TIME_NAMESPACES]).arg(plain.get_program()).args(plain.get_args());
-        Finished::from(filtered.output().unwrap()).ok()
+        Finished::from(filtered.stdin(Stdio::null()).output().unwrap()).ok()
     };
     let findings: Vec<serde_json::Value> = serde_json::from_str(&run(&["doctor", "--json"])).unwrap();
     for (what, verdict) in [("boot clock", "warn"), ("sandbox", "ok"), ("memory limit", "ok"), ("pids limit", "ok")] {

@@ -12,7 +12,8 @@ use super::step_error::StepError;
 use super::view::{FileOwner, View, Writer};
 
 /// The ids that users get, as in Debian.
-const IDS: std::ops::Range<u32> = 1000..60_000;
+const MIN_ID: u32 = 1000;
+const MAX_ID: u32 = 59_999;
 /// What `useradd` accepts.
 const MAX_NAME_CHARS: usize = 32;
 /// For images with the real sudo. The sandbox's own asks only for the group.
@@ -68,7 +69,7 @@ fn add_user(view: &View, writer: &mut Writer<'_>, name: &str) -> io::Result<()> 
 fn free_id(passwd: &str, group: &str) -> Option<u32> {
     let users = accounts(passwd).flat_map(|account| [account.uid, account.gid]);
     let taken: std::collections::HashSet<u32> = users.chain(groups(group).map(|(_, gid)| gid)).collect();
-    IDS.into_iter().find(|id| !taken.contains(id))
+    (MIN_ID..=MAX_ID).find(|id| !taken.contains(id))
 }
 
 fn groups(group: &str) -> impl Iterator<Item = (&str, u32)> {
