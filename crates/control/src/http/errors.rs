@@ -37,7 +37,7 @@ impl From<ActError> for ApiError {
         match error {
             ActError::Refused(refusal) => refusal.into(),
             ActError::TeamLimit(refusal) => refusal.into(),
-            ActError::Feature(refusal) => refusal.into(),
+            ActError::Feature(refusal) => feature_error(&refusal),
             ActError::Store(error) => error.into(),
             ActError::GuestUnresponsive => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()).without_retry()
@@ -55,23 +55,13 @@ impl From<ActError> for ApiError {
     }
 }
 
-impl From<FeatureError> for ApiError {
-    fn from(error: FeatureError) -> Self {
-        let message = error.to_string();
-        match error {
-            FeatureError::Unknown(_) | FeatureError::FuseWithMounts => Self::bad_request(message),
-            FeatureError::NotGranted(_) => Self::forbidden(message),
-        }
-    }
-}
-
 impl From<CreateRefusal> for ApiError {
     fn from(refusal: CreateRefusal) -> Self {
         let message = refusal.to_string();
         match refusal {
             CreateRefusal::TeamLimit(refusal) => refusal.into(),
             CreateRefusal::Network(_) => Self::bad_request(message),
-            CreateRefusal::Features(refusal) => refusal.into(),
+            CreateRefusal::Features(refusal) => feature_error(&refusal),
             CreateRefusal::SessionDiffers(_) => {
                 Self::conflict(format!("{message} or other limits; end it first or use another session key"))
             }
@@ -84,6 +74,13 @@ impl From<CreateRefusal> for ApiError {
             }
             CreateRefusal::Aborted => Self::internal(&refusal).with_code("sandbox_create_failed"),
         }
+    }
+}
+
+fn feature_error(error: &FeatureError) -> ApiError {
+    match error {
+        FeatureError::Unknown(_) | FeatureError::FuseWithMounts => ApiError::bad_request(error.to_string()),
+        FeatureError::NotGranted(_) => ApiError::forbidden(error.to_string()),
     }
 }
 
