@@ -194,3 +194,82 @@ impl<P: QueryParams> Query<P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Write};
+    use std::sync::{Arc, Mutex};
+
+    use futures::FutureExt as _;
+    use serde::Deserialize;
+    use serde_json::json;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().write(bytes)
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[derive(Deserialize)]
+    struct Named {
+        name: String,
+    }
+
+    enum Paged {}
+
+    impl QueryParams for Paged {
+        const IGNORES_UNKNOWN: bool = true;
+        const PARAMS: &'static [Param] = &[Param::number("limit", 1, 10)];
+    }
+
+    /// What is logged at a level.
+    fn logged(level: tracing::Level, work: impl FnOnce()) -> String {
+        let lines = Lines::default();
+        let writer = lines.clone();
+        let log = tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(move || writer.clone());
+        tracing::subscriber::with_default(log.finish(), work);
+        let bytes = lines.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn read(body: Value) {
+        assert_eq!(JsonBody::<Named>(body, PhantomData).parse().unwrap().name, "web");
+    }
+
+    fn query(text: &str) {
+        let (mut parts, ()) = Request::builder().uri(format!("/?{text}")).body(()).unwrap().into_parts();
+        let read = Query::<Paged>::from_request_parts(&mut parts, &()).now_or_never();
+        let query = read.expect("it waits for nothing").unwrap();
+        assert_eq!(query.number("limit").unwrap(), Some(5));
+    }
+
+    #[test]
+    fn a_debug_line_names_what_was_ignored_and_not_its_value() {
+        let text = logged(tracing::Level::DEBUG, || {
+            read(json!({ "name": "web" }));
+            read(json!({ "name": "web", "later": "s3cret", "more": { "deep": 1 } }));
+            query("limit=5");
+            query("limit=5&soon=s3cret");
+        });
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 2, "{text}");
+        assert!(lines[0].contains("DEBUG") && lines[0].contains("ignored unknown fields"), "{text}");
+        assert!(lines[0].contains(r#"["later", "more"]"#), "{text}");
+        assert!(lines[1].contains("DEBUG") && lines[1].contains("ignored unknown query parameters"), "{text}");
+        assert!(lines[1].contains(r#"["soon"]"#) && !text.contains("s3cret"), "{text}");
+    }
+
+    #[test]
+    fn the_usual_log_does_not_have_that_line() {
+        assert_eq!(logged(tracing::Level::INFO, || read(json!({ "name": "web", "later": 1 }))), "");
+    }
+}

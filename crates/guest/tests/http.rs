@@ -180,6 +180,23 @@ fn a_form_carries_several_files() {
     assert_eq!(guest.request("POST", "/files", &[OCTETS], b"x").status, 400);
 }
 
+/// SDKs may be newer than the guest.
+#[test]
+fn parts_parameters_and_fields_that_nobody_knows_are_ignored() {
+    let guest = Guest::new();
+    let path = guest.path("a");
+    let unknown = "--X\r\nContent-Disposition: form-data; name=\"fromTheFuture\"\r\n\r\n{}\r\n";
+    let file = "--X\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a\"\r\n\r\ncontent\r\n";
+    let form = format!("{unknown}{file}{unknown}--X--\r\n");
+    let headers = [("Content-Type", "multipart/form-data; boundary=X")];
+    let url = format!("/files?path={}&fromTheFuture=1", path.display());
+    let reply = guest.request("POST", &url, &headers, form.as_bytes());
+    assert_eq!(reply.json(), json!([{"name": "a", "type": "file", "path": path}]));
+    assert_eq!(guest.get(&url).text(), "content");
+    let stat = json!({"path": path, "fromTheFuture": {"deep": [1]}});
+    assert_eq!(guest.call("filesystem.Filesystem/Stat", &stat).json()["entry"]["name"], "a");
+}
+
 #[test]
 fn files_belong_to_the_user_who_asked() {
     use std::os::unix::fs::MetadataExt;

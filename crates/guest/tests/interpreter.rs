@@ -248,6 +248,15 @@ fn bad_requests_are_refused_in_plain_text() {
     assert!(sandbox.run("").error.is_none());
 }
 
+/// SDKs may be newer than the guest.
+#[test]
+fn fields_that_nobody_knows_are_ignored() {
+    let sandbox = Sandbox::new();
+    assert_eq!(sandbox.start(&json!({"code": "1+1", "fromTheFuture": {}})).finish().value(), "2");
+    let id = sandbox.create(&json!({"cwd": "/tmp", "code": "1", "fromTheFuture": {}}));
+    assert_eq!(sandbox.run_in(&id, "import os; os.getcwd()").value(), "'/tmp'");
+}
+
 #[test]
 fn too_long_code_is_refused() {
     let sandbox = Sandbox::new();

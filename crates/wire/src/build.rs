@@ -140,8 +140,13 @@ pub enum BuildInstruction {
     Env(Vec<(String, String)>),
     /// Changes the working directory; creates it if it is missing.
     Workdir(String),
-    /// Changes the user.
-    User(String),
+    /// Changes the user; adds it if it is missing.
+    User {
+        /// Its name.
+        name: String,
+        /// Whether the user may use sudo.
+        can_sudo: bool,
+    },
 }
 
 /// Why a step is not valid.
@@ -203,7 +208,10 @@ fn parse_instruction(
         }
         "ENV" => Err(wants("ENV", "names, each with a value")),
         "WORKDIR" => at(0).map(BuildInstruction::Workdir).ok_or(wants("WORKDIR", "a directory")),
-        "USER" => at(0).map(BuildInstruction::User).ok_or(wants("USER", "a name")),
+        "USER" => {
+            let name = at(0).ok_or(wants("USER", "a name"))?;
+            Ok(BuildInstruction::User { name, can_sudo: at(1).as_deref() == Some("true") })
+        }
         _ => Err(StepError::Unknown(kind.to_owned())),
     }
 }
@@ -452,6 +460,9 @@ mod tests {
         assert_eq!(parse("RUN", &["id", "root"]), Ok(run));
         let variables = [("A", "1"), ("B", "")].map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(parse("ENV", &["A", "1", "B", ""]), Ok(BuildInstruction::Env(variables.to_vec())));
+        for (arguments, can_sudo) in [(&["app"][..], false), (&["app", "false"], false), (&["app", "true"], true)] {
+            assert_eq!(parse("USER", arguments), Ok(BuildInstruction::User { name: "app".to_owned(), can_sudo }));
+        }
     }
 
     #[test]

@@ -71,6 +71,17 @@ feature('builds', 'a pattern copies all that it means', () =>
   })
 )
 
+feature('builds', 'a user step adds the user', () =>
+  withName(async (name) => {
+    const template = sdk.Template().fromImage('debian:12').setUser('app').runCmd('whoami > /tmp/who; touch ~/mine')
+    await sdk.Template.build(template, name)
+    await withSandbox({ template: name }, async (sandbox) => {
+      const done = await sandbox.commands.run('cat /tmp/who; whoami; stat -c %U /home/app/mine')
+      assert.equal(done.stdout, 'app\napp\napp\n')
+    })
+  })
+)
+
 feature('builds', 'a step that fails is told', () =>
   withName(async (name) => {
     const template = sdk.Template().fromImage('debian:12').runCmd('true').runCmd('exit 7')

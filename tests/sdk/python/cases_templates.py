@@ -188,6 +188,16 @@ async def an_unknown_user_is_told_in_e2bs_words(sdk):
 
 
 @case("builds")
+async def a_user_step_adds_the_user(sdk):
+    async with builder(sdk) as templates:
+        template = templates.Template().from_image("debian:12").set_user("app").run_cmd("whoami > /tmp/who; touch ~/mine")
+        name, _ = await templates.build(template)
+        async with sdk.sandbox(name) as sandbox:
+            done = await go(sandbox.commands.run("cat /tmp/who; whoami; stat -c %U /home/app/mine"))
+            assert done.stdout == "app\napp\napp\n", done.stdout
+
+
+@case("builds")
 async def a_build_in_the_background_is_asked_for(sdk):
     """Its status is building from the moment it was accepted."""
     async with builder(sdk) as templates:

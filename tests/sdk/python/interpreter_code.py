@@ -30,11 +30,15 @@ async def an_error_has_name_value_and_traceback(sdk):
 @case("code")
 async def the_packages_of_e2b_can_be_imported(sdk):
     names = "numpy pandas matplotlib scipy sklearn plotly PIL cv2 bokeh docx xarray nltk gensim imageio numba sympy".split()
-    versions = "from importlib.metadata import version\n[version(n) for n in ('pandas', 'plotly', 'scikit-learn')]"
+    exact = {"numpy": "2.3.5", "pandas": "2.2.3", "matplotlib": "3.10.9", "plotly": "6.0.1", "scikit-learn": "1.6.1"}
+    versions = f"from importlib.metadata import version\n[version(n) for n in {list(exact)}]"
+    slow = "seaborn openpyxl spacy librosa".split()
+    present = f"from importlib.util import find_spec\n[n for n in {slow} if not find_spec(n)]"
     async with sdk.sandbox() as sandbox:
         imported = await go(sandbox.run_code("\n".join("import %s" % name for name in names)))
         assert imported.error is None, imported.error
-        assert (await go(sandbox.run_code(versions))).text == "['2.2.3', '6.0.1', '1.6.1']"
+        assert (await go(sandbox.run_code(versions))).text == str(list(exact.values()))
+        assert (await go(sandbox.run_code(present))).text == "[]"
 
 
 @case("code")

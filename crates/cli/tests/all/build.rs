@@ -11,7 +11,7 @@ use isopod_wire::build::{BuildFailure, BuildInstruction, BuildPhase, BuildSpec};
 use isopod_wire::node::{NodeApi, SandboxSpec};
 use tokio_util::sync::CancellationToken;
 
-use builds::{archive, build, context, dockerfile, messages, run, steps, try_build};
+use builds::{archive, build, context, dockerfile, messages, run, steps, try_build, user};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
 
@@ -155,7 +155,7 @@ async fn the_sdks_steps_become_a_template() {
         },
         BuildInstruction::Env(vec![("COLOUR".to_owned(), "blue".to_owned())]),
         BuildInstruction::Run { command: "echo $COLOUR > /colour".to_owned(), user: Some("root".to_owned()) },
-        BuildInstruction::User("root".to_owned()),
+        user("root", false),
         BuildInstruction::Workdir("/work/here".to_owned()),
         run("echo x > f"),
     ];
@@ -170,6 +170,41 @@ async fn the_sdks_steps_become_a_template() {
     let twice = build(&platform, builds::steps_on(&built.id, vec![run("echo more > more")])).await.0;
     let sandbox = platform.sandbox_of(SandboxSpec { template: twice.id.clone(), ..spec() }).await;
     assert_eq!(sandbox.sh("cat /colour /work/here/f /work/here/more").await.ok(), "blue\nx\nmore\n");
+    platform.finish().await;
+}
+
+/// The SDKs' `USER` adds a missing user, as in E2B's builder. A user of `RUN` must exist.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_step_of_the_sdks_adds_the_user() {
+    let platform = Platform::start(BINARY).await;
+    for (step, words) in [
+        (user("../app", false), "failed to create user: \"../app\" is not a user name"),
+        (
+            BuildInstruction::Run { command: "whoami".to_owned(), user: Some("root123".to_owned()) },
+            "invalid username: 'root123'",
+        ),
+    ] {
+        let error = try_build(&platform, steps("debian", vec![step])).await.0.unwrap_err();
+        assert_eq!((error.failure, error.phase), (BuildFailure::Invalid, BuildPhase::Step(1)));
+        assert!(error.message.contains(words), "{error}");
+    }
+    let list = vec![
+        user("app", false),
+        run("exec > /tmp/who 2>&1; whoami; cd; pwd; touch mine; sudo true || echo refused"),
+        user("deploy", true),
+        run("sudo whoami > /tmp/sudo"),
+        user("app", false),
+    ];
+    let (built, _) = build(&platform, steps("debian", list.clone())).await;
+    assert_eq!(built.user, "app");
+    let sandbox = platform.sandbox_of(SandboxSpec { template: built.id.clone(), ..spec() }).await;
+    let who = "app\n/home/app\nsudo: app is not in the sudoers file\nrefused\n";
+    assert_eq!(sandbox.sh("cat /tmp/who /tmp/sudo").await.ok(), format!("{who}root\n"));
+    assert_eq!(sandbox.sh("stat -c %U:%G /home/app/mine").await.ok(), "app:app\n");
+
+    let (again, events) = build(&platform, steps("debian", list)).await;
+    assert_eq!(again.id, built.id);
+    assert_eq!(messages(&events).iter().filter(|line| line.as_str() == "CACHED").count(), 5, "{events:?}");
     platform.finish().await;
 }
 

@@ -79,6 +79,11 @@ fn a_template_is_usable_with_its_core_and_the_rest_follows() {
         ]);
         looked.ok().contains("tabulate")
     };
+    let doctors_finding = || -> Option<serde_json::Value> {
+        let findings: Vec<serde_json::Value> =
+            serde_json::from_str(&state.isopod().run(&["doctor", "--json"]).ok()).unwrap();
+        findings.into_iter().find(|finding| finding["what"] == "interpreter")
+    };
     let options = ["--listen", "127.0.0.1:0", "--prepare", TEMPLATE];
     let mut server = Served::start(&state, &options);
     server.read_until("Isopod is ready.");
@@ -87,6 +92,7 @@ fn a_template_is_usable_with_its_core_and_the_rest_follows() {
     let key = server.export("E2B_API_KEY").to_owned();
     server.stop();
     assert_eq!(layers().len(), 1, "{:?}", layers());
+    assert_eq!(doctors_finding(), None, "its packages are known when it is complete");
 
     let mut server = Served::start(&state, &options);
     assert_eq!(server.lines[0], "Isopod is ready. Paste this where your E2B code runs:");
@@ -103,6 +109,11 @@ fn a_template_is_usable_with_its_core_and_the_rest_follows() {
     // Both layers stay while a sandbox uses them, with a server or without one.
     server.run(&["pause", "--filesystem-only", &late]).ok();
     server.stop();
+    let finding = doctors_finding().expect("the template is complete");
+    let detail = finding["detail"].as_str().unwrap();
+    assert_eq!(finding["verdict"], "warn", "{finding}");
+    // Tabulate is in both lists, and E2B has no certain version of it.
+    assert!(detail.contains("no pandas (E2B: 2.2.3)") && !detail.contains("tabulate"), "{detail}");
     state.isopod().run(&["prune", "--all"]).ok();
     assert_eq!(layers().len(), 2, "{:?}", layers());
     let mut server = Served::start(&state, &options);

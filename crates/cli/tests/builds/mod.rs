@@ -65,6 +65,10 @@ pub(crate) fn run(command: &str) -> BuildInstruction {
     BuildInstruction::Run { command: command.to_owned(), user: None }
 }
 
+pub(crate) fn user(name: &str, can_sudo: bool) -> BuildInstruction {
+    BuildInstruction::User { name: name.to_owned(), can_sudo }
+}
+
 /// A directory with these files, and its path.
 pub(crate) fn context(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
     let directory = tempfile::tempdir().unwrap();

@@ -144,6 +144,7 @@ async fn running_life(sandbox: &Sandbox, view: Arc<View>) -> Result<Arc<Life>, R
     match sandbox.wake().await {
         Ok(()) => sandbox.view().life.clone().ok_or(Refusal::NotFound(id)),
         Err(ActError::TeamLimit(why)) => Err(Refusal::TeamLimit(id, why.to_string())),
+        Err(ActError::Feature(why)) => Err(Refusal::Feature(id, why)),
         Err(ActError::Refused(_)) => Err(Refusal::NotFound(id)),
         Err(error) => {
             tracing::warn!(sandbox = %id, error = isopod_wire::error_chain(&error), "could not resume a sandbox for a request");

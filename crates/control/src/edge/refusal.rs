@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use isopod_wire::SandboxId;
+use isopod_wire::{FeatureError, SandboxId};
 use serde_json::{Value, json};
 
 pub(super) const TRAFFIC_HEADER: &str = "e2b-traffic-access-token";
@@ -29,6 +29,8 @@ pub(crate) enum Refusal {
     TooManyConnections(SandboxId),
     /// The request would resume the sandbox, but its team has reached a limit.
     TeamLimit(SandboxId, String),
+    /// The request would resume the sandbox, but its team may no longer have a kernel feature of it.
+    Feature(SandboxId, FeatureError),
     /// The connection failed. The details are in the log.
     Unreachable(SandboxId),
 }
@@ -42,7 +44,7 @@ impl Refusal {
             Self::InvalidSignature => StatusCode::UNAUTHORIZED,
             Self::NotFound(_) | Self::PortClosed(..) | Self::Unreachable(_) => StatusCode::BAD_GATEWAY,
             Self::Elsewhere(..) | Self::UnknownDomain(..) => StatusCode::MISDIRECTED_REQUEST,
-            Self::TokenMissing(_) | Self::TokenInvalid(_) => StatusCode::FORBIDDEN,
+            Self::TokenMissing(_) | Self::TokenInvalid(_) | Self::Feature(..) => StatusCode::FORBIDDEN,
             // The SDKs report a 502 as a probable timeout of the sandbox. For a 404, they show the message.
             Self::InternalPath | Self::NoInterpreter(_) => StatusCode::NOT_FOUND,
             Self::TooManyConnections(_) | Self::TeamLimit(..) => StatusCode::TOO_MANY_REQUESTS,
@@ -74,6 +76,7 @@ impl Refusal {
             Self::InternalPath => "not found".to_owned(),
             Self::TooManyConnections(_) => "The sandbox has too many open connections".to_owned(),
             Self::TeamLimit(_, why) => format!("The sandbox cannot be resumed: {why}"),
+            Self::Feature(_, why) => format!("The sandbox cannot be resumed: {why}"),
             Self::Unreachable(_) => "The sandbox could not be reached".to_owned(),
         }
     }
@@ -87,7 +90,9 @@ impl Refusal {
             | Self::NoInterpreter(id)
             | Self::TokenMissing(id)
             | Self::TokenInvalid(id) => Some(id),
-            Self::TooManyConnections(id) | Self::TeamLimit(id, _) | Self::Unreachable(id) => Some(id),
+            Self::TooManyConnections(id) | Self::TeamLimit(id, _) | Self::Feature(id, _) | Self::Unreachable(id) => {
+                Some(id)
+            }
             _ => None,
         }
     }

@@ -11,8 +11,10 @@ pub(crate) async fn create_acknowledged(
     fleet: &Arc<Fleet>,
     wanted: NewSandbox,
 ) -> Result<(Arc<Sandbox>, Receipt), CreateRefusal> {
+    // While its template is being built, only a place is taken: a client that hangs up then leaves nothing.
+    let reservation = fleet.reserve_and_wait(&wanted).await?;
     let fleet = Arc::clone(fleet);
-    let making = async move { fleet.create(wanted).await };
+    let making = async move { fleet.create_reserved(wanted, reservation).await };
     let made = until_answered(making, |sandbox| async move { remove(&sandbox).await }).await;
     made.unwrap_or(Err(CreateRefusal::Aborted))
 }

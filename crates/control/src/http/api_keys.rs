@@ -15,7 +15,6 @@ use utoipa::ToSchema;
 use super::app::App;
 
 #[derive(Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
 #[schema(as = ApiKeyName)]
 pub(super) struct NameBody {
     #[schema(min_length = 1, max_length = 128)]
@@ -24,7 +23,7 @@ pub(super) struct NameBody {
 
 /// E2B defines only the name.
 #[derive(Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 #[schema(as = NewApiKey)]
 pub(super) struct NewKeyBody {
     #[schema(min_length = 1, max_length = 128)]
@@ -37,6 +36,7 @@ pub(super) struct NewKeyBody {
     expires_in: Option<u64>,
 }
 
+/// E2B has no such route, so unknown fields are refused.
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(as = ApiKeyRotation)]

@@ -37,6 +37,7 @@ impl From<ActError> for ApiError {
         match error {
             ActError::Refused(refusal) => refusal.into(),
             ActError::TeamLimit(refusal) => refusal.into(),
+            ActError::Feature(refusal) => feature_error(&refusal),
             ActError::Store(error) => error.into(),
             ActError::GuestUnresponsive => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()).without_retry()
@@ -59,11 +60,8 @@ impl From<CreateRefusal> for ApiError {
         let message = refusal.to_string();
         match refusal {
             CreateRefusal::TeamLimit(refusal) => refusal.into(),
-            CreateRefusal::Network(_)
-            | CreateRefusal::Features(FeatureError::Unknown(_) | FeatureError::FuseWithMounts) => {
-                Self::bad_request(message)
-            }
-            CreateRefusal::Features(FeatureError::NotGranted(_)) => Self::forbidden(message),
+            CreateRefusal::Network(_) => Self::bad_request(message),
+            CreateRefusal::Features(refusal) => feature_error(&refusal),
             CreateRefusal::SessionDiffers(_) => {
                 Self::conflict(format!("{message} or other limits; end it first or use another session key"))
             }
@@ -76,6 +74,13 @@ impl From<CreateRefusal> for ApiError {
             }
             CreateRefusal::Aborted => Self::internal(&refusal).with_code("sandbox_create_failed"),
         }
+    }
+}
+
+fn feature_error(error: &FeatureError) -> ApiError {
+    match error {
+        FeatureError::Unknown(_) | FeatureError::FuseWithMounts => ApiError::bad_request(error.to_string()),
+        FeatureError::NotGranted(_) => ApiError::forbidden(error.to_string()),
     }
 }
 

@@ -13,6 +13,7 @@ use super::find_sandbox::known_sandbox;
 pub(super) enum ListEvents {}
 
 impl QueryParams for ListEvents {
+    const IGNORES_UNKNOWN: bool = true;
     const PARAMS: &'static [Param] = &[
         Param::number("offset", 0, u32::MAX as i64),
         Param::number("limit", 1, 100),

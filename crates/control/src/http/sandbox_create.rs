@@ -53,8 +53,9 @@ async fn create(
     let mut wanted = body.checked(&app, &caller, defaults).await?;
     let warning = execution_mount::attach(&app, &mut wanted)?;
     volume_mounts::attach(&app, &caller, volumes, &mut wanted).await?;
+    let has_key = attempt.is_some() || wanted.session_key.is_some();
     // While its template is being built nothing is begun: a client that hangs up then leaves nothing.
-    if !has_begun(&app.fleet, attempt.as_ref(), &wanted).await? {
+    if has_key && !has_begun(&app.fleet, attempt.as_ref(), &wanted).await? {
         app.fleet.wait_to_create(&wanted).await?;
     }
     // With an idempotency or session key, a client that hung up finds the sandbox by repeating the request.

@@ -18,7 +18,7 @@ use utoipa::ToSchema;
 use super::app::App;
 
 #[derive(Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 #[schema(as = NewWebhook)]
 pub(super) struct NewBody {
     #[schema(min_length = 1, max_length = 128)]
@@ -32,7 +32,7 @@ pub(super) struct NewBody {
 
 /// Missing fields stay unchanged.
 #[derive(Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[serde(rename_all = "camelCase")]
 #[schema(as = WebhookChange)]
 pub(super) struct ChangeBody {
     #[schema(min_length = 1, max_length = 128)]

@@ -75,6 +75,13 @@ pub enum CreateRefusal {
     Aborted,
 }
 
+/// A place among the team's sandboxes, for one that is not there yet. Dropping it gives the place back.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    slot: TeamSlot,
+    features: KernelFeatures,
+}
+
 impl From<SlotRefusal> for CreateRefusal {
     fn from(refusal: SlotRefusal) -> Self {
         match refusal {
@@ -87,19 +94,38 @@ impl From<SlotRefusal> for CreateRefusal {
 impl Fleet {
     /// Creates a sandbox and waits until it answers.
     pub async fn create(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
+        let reservation = self.reserve(&wanted).await?;
+        self.create_reserved(wanted, reservation).await
+    }
+
+    /// As [`Fleet::create`], in a place that was reserved before.
+    pub(crate) async fn create_reserved(
+        self: &Arc<Self>,
+        wanted: NewSandbox,
+        reservation: Reservation,
+    ) -> Result<Arc<Sandbox>, CreateRefusal> {
         let fleet = Arc::clone(self);
         let started = Instant::now();
         let span = tracing::info_span!("create sandbox", template = wanted.template.id, sandbox = field::Empty);
-        let creating = tokio::spawn(async move { fleet.run_create(wanted).await }.instrument(span));
+        let creating = tokio::spawn(async move { fleet.run_create(wanted, reservation).await }.instrument(span));
         let made = creating.await.unwrap_or(Err(CreateRefusal::Aborted));
         self.counters.created(made.is_ok(), started.elapsed());
         made
     }
 
     /// Waits until a create needs to wait for nothing more than its own sandbox. What will be refused anyway does not wait.
+    /// Takes no place: another request with the same key may have it.
     pub(crate) async fn wait_to_create(&self, wanted: &NewSandbox) -> Result<(), CreateRefusal> {
         self.check_features(wanted)?;
         self.wait_for_template(&wanted.template).await
+    }
+
+    /// As [`Fleet::wait_to_create`], with a place in which the create can begin, so that a team can't have more waiting than
+    /// may run.
+    pub(crate) async fn reserve_and_wait(&self, wanted: &NewSandbox) -> Result<Reservation, CreateRefusal> {
+        let reservation = self.reserve(wanted).await?;
+        self.wait_for_template(&wanted.template).await?;
+        Ok(reservation)
     }
 
     /// Waits until sandboxes of a template can be created, but not longer than a client usually waits for a response. Begins
@@ -110,15 +136,28 @@ impl Fleet {
         waited.inspect_err(|_| self.counters.created(false, started.elapsed()))
     }
 
+    async fn reserve(&self, wanted: &NewSandbox) -> Result<Reservation, CreateRefusal> {
+        let started = Instant::now();
+        let reserved = self.take_place(wanted).await;
+        reserved.inspect_err(|_| self.counters.created(false, started.elapsed()))
+    }
+
+    async fn take_place(&self, wanted: &NewSandbox) -> Result<Reservation, CreateRefusal> {
+        let features = self.check_features(wanted)?;
+        Ok(Reservation { slot: self.slot_for_create(&wanted.team).await?, features })
+    }
+
     /// The kernel features that the sandbox gets, if its team may have them.
     fn check_features(&self, wanted: &NewSandbox) -> Result<KernelFeatures, FeatureError> {
         let features = self.settings.features.check(&wanted.team.0, &wanted.metadata)?;
         if features.fuse && !wanted.mounts.is_empty() { Err(FeatureError::FuseWithMounts) } else { Ok(features) }
     }
 
-    async fn run_create(self: &Arc<Self>, wanted: NewSandbox) -> Result<Arc<Sandbox>, CreateRefusal> {
-        let features = self.check_features(&wanted)?;
-        let slot = self.slot_for_create(&wanted.team).await?;
+    async fn run_create(
+        self: &Arc<Self>,
+        wanted: NewSandbox,
+        Reservation { slot, features }: Reservation,
+    ) -> Result<Arc<Sandbox>, CreateRefusal> {
         let mut row = self.intent(&wanted);
         Span::current().record("sandbox", row.id.as_str());
         let _creating = self.mark_creating(row.id.clone());

@@ -4,8 +4,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use isopod_store::{NetworkSettings, SandboxRow, StoreError, TeamId};
-use isopod_wire::SandboxId;
 use isopod_wire::node::{EndReason, Incarnation, NodeError, PauseMode};
+use isopod_wire::{FeatureError, SandboxId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -75,6 +75,9 @@ pub enum ActError {
     Refused(#[from] Refusal),
     #[error(transparent)]
     TeamLimit(#[from] TeamLimitReached),
+    /// The operator no longer lets the team have a kernel feature of the sandbox.
+    #[error(transparent)]
+    Feature(#[from] FeatureError),
     /// The guest does not answer, and the caller requires that it does.
     #[error("the sandbox's guest does not answer")]
     GuestUnresponsive,

@@ -35,9 +35,14 @@ impl Enter<'_> {
     pub const NAMESPACES: &'static [&'static str] = &["user", "mnt", "pid", "net", "ipc", "uts", "cgroup", "time"];
 }
 
-/// Those of [`Enter::NAMESPACES`] that this kernel has: `CONFIG_TIME_NS` is an option.
+/// Those of [`Enter::NAMESPACES`] that this kernel has.
 pub(super) fn names() -> impl Iterator<Item = &'static str> {
-    Enter::NAMESPACES.iter().copied().filter(|name| *name != "time" || link("self", name).is_ok())
+    names_if(link("self", "time").is_ok())
+}
+
+/// `CONFIG_TIME_NS` is an option of kernels. Sandboxes need all others.
+fn names_if(has_time: bool) -> impl Iterator<Item = &'static str> {
+    Enter::NAMESPACES.iter().copied().filter(move |name| *name != "time" || has_time)
 }
 
 /// Opens the namespaces of a sandbox by its first process. A boot clock that is the host's is left out: whoever comes from
@@ -134,5 +139,18 @@ impl ZygoteSocket {
     pub fn wait_patiently(&self) -> io::Result<()> {
         set_socket_timeout(self.channel.socket(), Timeout::Recv, None)?;
         Ok(set_socket_timeout(self.channel.socket(), Timeout::Send, Some(ORDER_TIMEOUT))?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn on_a_kernel_without_time_namespaces_only_that_one_is_left_out() {
+        assert!(names_if(true).eq(Enter::NAMESPACES.iter().copied()));
+        let all_but_time = Enter::NAMESPACES.iter().copied().filter(|name| *name != "time");
+        assert!(names_if(false).eq(all_but_time));
+        assert_eq!(names_if(false).count() + 1, Enter::NAMESPACES.len());
     }
 }

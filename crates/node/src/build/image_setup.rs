@@ -4,6 +4,7 @@
 use std::io;
 use std::path::Path;
 
+use super::account_files::{add_line, add_shadow, add_to_sudo, write};
 use super::accounts::accounts;
 use super::view::{FileOwner, FileStat, View, Writer};
 use crate::guest_program::guest_program_bytes;
@@ -48,8 +49,8 @@ fn add_accounts(view: &View, writer: &mut Writer<'_>, shell: &str) -> io::Result
     let mut group = view.read_small("/etc/group");
     let known: Vec<_> = accounts(&passwd).collect();
     if !known.iter().any(|account| account.uid == 0) {
-        append(&mut passwd, &format!("root:x:0:0:root:/root:{shell}"));
-        append(&mut group, "root:x:0:");
+        add_line(&mut passwd, &format!("root:x:0:0:root:/root:{shell}"));
+        add_line(&mut group, "root:x:0:");
     }
     let existing = known.iter().find(|account| account.name == USER);
     let owner = match existing {
@@ -57,16 +58,16 @@ fn add_accounts(view: &View, writer: &mut Writer<'_>, shell: &str) -> io::Result
         None => {
             let is_free = |id: &u32| !known.iter().any(|account| account.uid == *id || account.gid == *id);
             let id = (USER_ID..60_000).find(is_free).unwrap_or(USER_ID);
-            append(&mut passwd, &format!("{USER}:x:{id}:{id}::/home/{USER}:{shell}"));
-            append(&mut group, &format!("{USER}:x:{id}:"));
-            append_shadow(view, writer)?;
+            add_line(&mut passwd, &format!("{USER}:x:{id}:{id}::/home/{USER}:{shell}"));
+            add_line(&mut group, &format!("{USER}:x:{id}:"));
+            add_shadow(view, writer, USER)?;
             FileOwner { uid: id, gid: id }
         }
     };
     if !group.lines().any(|line| line.starts_with("sudo:")) {
-        append(&mut group, &format!("sudo:x:27:{USER}"));
+        add_line(&mut group, &format!("sudo:x:27:{USER}"));
     } else if existing.is_none() {
-        group = join_sudo(&group);
+        group = add_to_sudo(&group, USER);
     }
     write(writer, "/etc/passwd", &passwd, 0o644)?;
     write(writer, "/etc/group", &group, 0o644)?;
@@ -77,37 +78,6 @@ fn add_accounts(view: &View, writer: &mut Writer<'_>, shell: &str) -> io::Result
         writer.ensure_directory(Path::new(path), owner, 0o755)?;
     }
     Ok(())
-}
-
-fn append_shadow(view: &View, writer: &mut Writer<'_>) -> io::Result<()> {
-    let mut shadow = view.read_small("/etc/shadow");
-    if shadow.is_empty() {
-        return Ok(());
-    }
-    append(&mut shadow, &format!("{USER}:*:20000:0:99999:7:::"));
-    write(writer, "/etc/shadow", &shadow, 0o640)
-}
-
-fn join_sudo(group: &str) -> String {
-    let joined = group.lines().map(|line| match line.strip_prefix("sudo:") {
-        Some(rest) if rest.ends_with(':') => format!("{line}{USER}\n"),
-        Some(_) => format!("{line},{USER}\n"),
-        None => format!("{line}\n"),
-    });
-    joined.collect()
-}
-
-fn append(text: &mut String, line: &str) {
-    if !text.is_empty() && !text.ends_with('\n') {
-        text.push('\n');
-    }
-    text.push_str(line);
-    text.push('\n');
-}
-
-fn write(writer: &mut Writer<'_>, path: &str, text: &str, mode: u32) -> io::Result<()> {
-    let stat = FileStat { mode, modified: None };
-    writer.file(Path::new(path), &mut text.as_bytes(), FileOwner::ROOT, stat).map(drop)
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@
 //! Steps run in ordinary sandboxes. Files are copied from outside, by paths that the kernel resolves inside the
 //! sandbox's root. A build that fails, is cancelled or times out leaves only the layers of its finished steps.
 
+mod account_files;
 mod accounts;
 mod add;
 mod base;
@@ -16,6 +17,7 @@ mod build_sandbox;
 mod cache;
 mod copy;
 mod dockerfile;
+mod ensure_user;
 mod export;
 mod finish;
 mod host_base;

@@ -14,6 +14,7 @@ use super::accounts::{find_owner, find_user};
 use super::build_sandbox::BuildSandbox;
 use super::cache::Found;
 use super::copy::{CopyTo, Inline, copy, write_inline};
+use super::ensure_user::ensure_user;
 use super::image_setup::set_up_image;
 use super::log::Log;
 use super::source::Source;
@@ -30,6 +31,11 @@ pub(super) enum Action {
     Directory {
         path: PathBuf,
         owner: String,
+    },
+    /// Adds a user if it is missing.
+    User {
+        name: String,
+        can_sudo: bool,
     },
     /// Adds what sandboxes need to an image.
     SetUpImage,
@@ -126,6 +132,7 @@ impl Build<'_> {
             Action::Run(run) => run_on(sandbox, run, &log).await,
             Action::Copy(copy) => copy_on(sandbox, copy, from.as_ref()).await,
             Action::Directory { path, owner } => make_directory(sandbox, path, owner).await,
+            Action::User { name, can_sudo } => ensure_user_on(sandbox, name, can_sudo).await,
             Action::SetUpImage => set_up_image_on(sandbox, &log).await,
         };
         if let Some(from) = from {
@@ -256,6 +263,11 @@ async fn make_directory(sandbox: &BuildSandbox, path: PathBuf, owner: String) ->
         made.map(drop).map_err(|error| StepError::step(format!("could not create {}: {error}", path.display())))
     };
     sandbox.work.run(made).await
+}
+
+async fn ensure_user_on(sandbox: &BuildSandbox, name: String, can_sudo: bool) -> Result<(), StepError> {
+    let view = Arc::clone(&sandbox.view);
+    sandbox.work.run(move || ensure_user(&view, &name, can_sudo)).await
 }
 
 async fn set_up_image_on(sandbox: &BuildSandbox, log: &Log) -> Result<(), StepError> {

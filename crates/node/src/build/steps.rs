@@ -88,10 +88,9 @@ impl Build<'_> {
                 settings.workdir.clone_from(&path);
                 self.make_directory(stack, &path, &settings.user, step.force).await
             }
-            BuildInstruction::User(user) => {
-                self.is_forced |= step.force;
-                settings.user.clone_from(user);
-                Ok(())
+            BuildInstruction::User { name, can_sudo } => {
+                settings.user.clone_from(name);
+                self.ensure_user(stack, name, *can_sudo, step.force).await
             }
         }
     }
@@ -116,6 +115,25 @@ impl Build<'_> {
     ) -> Result<(), StepError> {
         let action = Action::Directory { path: path.into(), owner: owner.to_owned() };
         self.step(stack, &["WORKDIR", path, owner], force, action).await
+    }
+
+    /// Adds the user of a step if it is missing, as E2B's builder does.
+    async fn ensure_user(
+        &mut self,
+        stack: &mut Stack,
+        name: &str,
+        can_sudo: bool,
+        force: bool,
+    ) -> Result<(), StepError> {
+        if matches!(name, "root" | USER) {
+            // Every template has them, and both may use sudo. This saves the sandbox of a step that changes nothing.
+            self.is_forced |= force;
+            return Ok(());
+        }
+        let rights = if can_sudo { "sudo" } else { "" };
+        let action = Action::User { name: name.to_owned(), can_sudo };
+        let added = self.step(stack, &["USER", name, rights], force, action).await;
+        added.map_err(|error| error.within("failed to create user"))
     }
 
     /// Copies the contents of an archive. The SDK has packed exactly the files that the pattern matches, under their
@@ -194,6 +212,6 @@ fn describe(instruction: &BuildInstruction) -> String {
             format!("ENV {}", names.join(" "))
         }
         BuildInstruction::Workdir(path) => format!("WORKDIR {path}"),
-        BuildInstruction::User(user) => format!("USER {user}"),
+        BuildInstruction::User { name, .. } => format!("USER {name}"),
     }
 }

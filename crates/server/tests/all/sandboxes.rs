@@ -3,6 +3,7 @@
 use crate::support;
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 use http::Method;
 use isopod_wire::node::{EndReason, NodeState};
@@ -33,16 +34,57 @@ async fn kernel_features_are_for_teams_that_the_operator_lists() {
     assert_eq!(plain.client.post("/v2/sandboxes", ask("everything")).await.status, 400);
     assert_eq!(plain.client.post("/v2/sandboxes", ask("")).await.status, 201);
 
-    let grants = |team: &str| {
-        let teams = BTreeMap::from([(team.to_owned(), vec!["userns".to_owned()])]);
-        FeatureGrants::parse(&teams).unwrap()
-    };
     let other = Server::start_with(move |config| config.control.features = grants("somebody-else")).await;
     assert_eq!(other.client.post("/v2/sandboxes", ask("userns")).await.status, 403);
     let server = Server::start_with(move |config| config.control.features = grants("*")).await;
     assert_eq!(server.client.post("/v2/sandboxes", ask("userns,fuse")).await.status, 403);
     let id = server.create(ask("userns")).await;
     assert_eq!(server.node.spec_of(&id).unwrap().features, KernelFeatures { userns: true, fuse: false });
+}
+
+/// Neither its owner nor traffic resumes a sandbox with a feature that its team may no longer have.
+#[tokio::test]
+async fn a_grant_that_was_taken_back_is_not_there_after_a_resume() {
+    let granted: Arc<Mutex<FeatureGrants>> = Arc::default();
+    let reading = Arc::clone(&granted);
+    let server = Server::start_with(move |config| config.control.features = reading.lock().unwrap().clone()).await;
+    let ask = json!({
+        "templateID": "base", "metadata": { "isopod.allow": "userns" }, "autoResume": { "enabled": true },
+    });
+    assert_eq!(server.client.post("/v2/sandboxes", ask.clone()).await.status, 403);
+    let team = server.client.get("/teams").await.json[0]["teamID"].as_str().unwrap().to_owned();
+    *granted.lock().unwrap() = grants(&team);
+    let server = restarted(server).await;
+    let id = server.create(ask.clone()).await;
+    assert_eq!(server.node.spec_of(&id).unwrap().features, KernelFeatures { userns: true, fuse: false });
+    let others = server.other_team().await;
+    assert_eq!(others.post("/v2/sandboxes", ask).await.status, 403);
+    assert_eq!(server.client.post(&format!("/sandboxes/{id}/pause"), json!({})).await.status, 204);
+
+    *granted.lock().unwrap() = FeatureGrants::default();
+    let server = restarted(server).await;
+    let connect = format!("/v2/sandboxes/{id}/connect");
+    for refused in [server.client.post(&connect, json!({})).await, server.client.inside(&id, 8080, "/").await] {
+        assert_eq!(refused.status, 403, "{refused:?}");
+        assert!(refused.json["message"].as_str().unwrap().contains("kernel feature userns"), "{refused:?}");
+    }
+    assert_eq!(server.client.get(&format!("/sandboxes/{id}")).await.json["state"], "paused");
+    assert_eq!(server.node.state_of(&id), Some(NodeState::Frozen));
+
+    *granted.lock().unwrap() = grants(&team);
+    let server = restarted(server).await;
+    assert_eq!(server.client.post(&connect, json!({})).await.status, 201);
+    assert_eq!(server.client.inside(&id, 8080, "/").await.status, 200);
+}
+
+fn grants(team: &str) -> FeatureGrants {
+    let teams = BTreeMap::from([(team.to_owned(), vec!["userns".to_owned()])]);
+    FeatureGrants::parse(&teams).unwrap()
+}
+
+async fn restarted(mut server: Server) -> Server {
+    server.stop().await;
+    server.start_again().await
 }
 
 #[tokio::test]
@@ -353,6 +395,41 @@ async fn a_client_that_hangs_up_while_its_template_is_built_gets_no_sandbox() {
     let id = server.create(json!({ "templateID": "code-interpreter-v1" })).await;
     assert_eq!((server.node.creates.load(Relaxed), server.node.count()), (1, 1));
     assert_eq!(server.client.get("/v2/sandboxes").await.json[0]["sandboxID"], id.as_str());
+}
+
+/// Otherwise any number of a team's requests could wait. A client that hangs up gives the place back.
+#[tokio::test]
+async fn a_create_that_waits_for_its_template_counts_among_the_teams_sandboxes() {
+    use std::sync::atomic::Ordering::Relaxed;
+    let server = Server::start_with(|config| config.control.team_limits.concurrent = 1).await;
+    let faults = &server.node.faults;
+    faults.builds.store(true, Relaxed);
+    let post = || {
+        let client = server.client.clone();
+        async move { client.post("/v2/sandboxes", json!({ "templateID": "code-interpreter-v1" })).await }
+    };
+    let waiting = tokio::spawn(post());
+    until("it waits", || async { faults.waits.load(Relaxed) == 1 }).await;
+    let refused = post().await;
+    assert_eq!((refused.status, faults.waits.load(Relaxed)), (429, 1), "{refused:?}");
+    faults.builds.store(false, Relaxed);
+    let made = waiting.await.unwrap();
+    assert_eq!((made.status, post().await.status), (201, 429), "{made:?}");
+
+    let id = made.json["sandboxID"].as_str().unwrap();
+    assert_eq!(server.client.post(&format!("/sandboxes/{id}/pause"), json!({})).await.status, 204);
+    faults.builds.store(true, Relaxed);
+    let waiting = tokio::spawn(post());
+    until("another one waits", || async { faults.waits.load(Relaxed) == 2 }).await;
+    waiting.abort();
+    until("the server knows that it is gone", || async {
+        let audit = server.client.get("/api/v1/audit").await.json;
+        audit["lines"].as_array().unwrap().iter().any(|line| line["code"] == "client_gone")
+    })
+    .await;
+    faults.builds.store(false, Relaxed);
+    until("its place is free", || async { post().await.status == 201 }).await;
+    assert_eq!((post().await.status, server.node.creates.load(Relaxed)), (429, 2));
 }
 
 #[tokio::test]

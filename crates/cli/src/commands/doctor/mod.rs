@@ -195,7 +195,7 @@ fn boot_clock(has_time_namespaces: bool) -> Finding {
     }
     Finding::warn(
         "boot clock",
-        "this kernel gives out no time namespaces, so `ps` shows wrong start times in sandboxes",
+        "this kernel gives out no time namespaces: sandboxes work, but `ps` shows wrong start times in them",
         "use a kernel with CONFIG_TIME_NS, and sysctl user.max_time_namespaces above 0",
     )
 }
@@ -266,7 +266,9 @@ fn withheld(facts: &BaseFacts) -> Option<Finding> {
 
 fn interpreter(differences: &[PackageDifference]) -> Finding {
     if differences.is_empty() {
-        return Finding::ok("interpreter", "the template has E2B's versions of its Python packages");
+        // Others have a range of versions, because E2B's do not resolve together.
+        let detail = "the template has E2B's versions of the Python packages that are listed with exact versions";
+        return Finding::ok("interpreter", detail);
     }
     let list = differences.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
     Finding::warn(

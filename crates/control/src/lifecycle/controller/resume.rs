@@ -44,6 +44,8 @@ impl Controller {
     }
 
     async fn resume(&mut self, from: From, timeout: Duration, auto_pause: Option<bool>) -> Result<(), ActError> {
+        // The operator may have taken a grant back while the sandbox was paused.
+        self.fleet.settings.features.check(&self.row.team.0, &self.row.metadata)?;
         let incarnation = self.incarnation()?;
         let slot = self.fleet.slot_for_resume(&self.row.team).await?;
         let mut intent = self.row.clone();
