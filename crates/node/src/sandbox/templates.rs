@@ -8,9 +8,7 @@ use isopod_wire::node::CreateError;
 use super::{Sandboxes, WantedLayer};
 use crate::home::HomeKind;
 use crate::pool::{Pool, PoolSize};
-use crate::template::{
-    BASE, BUILT_PREFIX, Existing, Layer, Part, Recipe, RecipeLayers, Step, Template, find_recipe,
-};
+use crate::template::{BASE, BUILT_PREFIX, Existing, Layer, Part, Recipe, RecipeLayers, Step, Template, find_recipe};
 use crate::template_pool::{Entry, SecondLayerState, TemplatePool};
 
 /// How long a create waits for a template that is being built. The official SDKs give up after 60 seconds, and the server's

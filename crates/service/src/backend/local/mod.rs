@@ -177,7 +177,8 @@ impl Backend for LocalBackend {
     }
 }
 
-const NO_INTERPRETER: &str = "the template has no code interpreter; use code-interpreter-v1, nodejs or a template built on one of them";
+const NO_INTERPRETER: &str =
+    "the template has no code interpreter; use code-interpreter-v1, nodejs or a template built on one of them";
 
 /// Returns `None` while it is being created or removed.
 fn shown(view: &View) -> Option<BackendSandbox> {
