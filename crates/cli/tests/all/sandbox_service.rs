@@ -2,7 +2,6 @@
 
 use crate::served;
 
-use std::os::unix::fs::FileExt as _;
 use std::time::{Duration, Instant};
 
 use isopod_testkit::StateDir;
@@ -150,46 +149,6 @@ fn creates_are_served_from_the_pool() {
     }
     server.stop();
     state.assert_nothing_left();
-}
-
-/// Files are streamed in both directions: one that is larger than all memory that the server ever had is no problem.
-#[test]
-fn a_file_that_is_larger_than_the_servers_memory_goes_in_and_out() {
-    const SIZE: u64 = 768 << 20;
-    let state = StateDir::new(BINARY);
-    let server = Served::start(&state, &LISTEN);
-    let api = Api { server: &server, key: server.export("E2B_API_KEY").to_owned() };
-    let made = api.post("/api/v1/sandboxes", &json!({}));
-    let id = made["id"].as_str().unwrap();
-    let file = tempfile::NamedTempFile::new().unwrap();
-    // Zeros with a number every 64 KiB, so that no part can be in the place of another.
-    file.as_file().set_len(SIZE).unwrap();
-    for place in (0..SIZE).step_by(64 << 10) {
-        file.as_file().write_all_at(&place.to_le_bytes(), place).unwrap();
-    }
-    let path = file.path().to_str().unwrap();
-    let sum = text(&host("sh", &["-c", "sha256sum < \"$0\"", path]));
-
-    let url = format!("{}/api/v1/sandboxes/{id}/files?path=/home/user/large", server.export("E2B_API_URL"));
-    let key = format!("X-API-Key: {}", api.key);
-    let sent = text(&host("curl", &["-s", "--fail-with-body", "-H", &key, "-T", path, &url]));
-    assert_eq!(serde_json::from_str::<Value>(&sent).unwrap()["size"], SIZE, "{sent}");
-    assert_eq!(api.run(id, "sha256sum < /home/user/large")["stdout"], sum);
-    let received = host("sh", &["-c", "curl -s --fail -H \"$0\" \"$1\" | sha256sum", &key, &url]);
-    assert_eq!(text(&received), sum);
-    let most = peak_memory(server.pid());
-    assert!(most < SIZE, "the server had {most} bytes of memory");
-
-    assert_eq!(api.call("DELETE", &format!("/api/v1/sandboxes/{id}"), None).0, 204);
-    server.stop();
-    state.assert_nothing_left();
-}
-
-/// The most memory that a process ever had, in bytes.
-fn peak_memory(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() * 1024
 }
 
 /// Waits until the pool has as many sandboxes as it should.

@@ -129,7 +129,7 @@ fn exec_passes_output_input_signals_and_exit_codes() {
 
     let trap = "trap 'echo asked; exit 5' TERM; echo ready; while :; do sleep 0.1; done";
     let mut waiting = server.command(&["exec", &id, "--", "bash", "-c", trap]).stdout(Stdio::piped()).spawn().unwrap();
-    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(waiting.stdout.take().unwrap()));
+    let mut lines = BufReader::new(waiting.stdout.take().unwrap()).lines();
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
     rustix::process::kill_process(rustix::process::Pid::from_child(&waiting), rustix::process::Signal::TERM).unwrap();
     assert_eq!((lines.next().unwrap().unwrap().as_str(), waiting.wait().unwrap().code()), ("asked", Some(5)));

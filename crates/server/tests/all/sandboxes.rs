@@ -336,7 +336,8 @@ async fn a_create_with_a_key_is_told_to_come_back_while_its_template_is_built() 
     let of_service = json!({ "template": "code-interpreter-v1" });
     let script = json!({ "script": "1" });
     let (with_key, without) = ([("idempotency-key", "k1")], []);
-    let requests: [(&str, &[(&str, &str)], &Value); 5] = [
+    type Request<'a> = (&'a str, &'a [(&'a str, &'a str)], &'a Value);
+    let requests: [Request<'_>; 5] = [
         ("/v2/sandboxes", &with_key, &plain),
         ("/v2/sandboxes", &without, &of_session),
         ("/api/v1/sandboxes", &with_key, &of_service),

@@ -79,6 +79,7 @@ pub(super) fn of_act(id: &SandboxId, error: ActError) -> BackendError {
     match error {
         ActError::Refused(refusal) => of_refusal(id, refusal),
         ActError::TeamLimit(refusal) => of_team_limit(refusal),
+        ActError::Feature(refusal) => BackendError::Conflict { message: refusal.to_string() },
         ActError::Node(NodeError::NotFound(_)) => of_refusal(id, Refusal::NotFound),
         ActError::Node(NodeError::WrongState { .. }) => of_refusal(id, Refusal::Busy),
         ActError::NodeTimeout(limit) => {
