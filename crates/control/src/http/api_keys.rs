@@ -21,9 +21,10 @@ pub(super) struct NameBody {
     name: String,
 }
 
-/// E2B defines only the name.
+/// E2B defines only the name. Unknown fields are refused: one that limits the key, or a misspelt one of these, must not
+/// yield a key for everything.
 #[derive(Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 #[schema(as = NewApiKey)]
 pub(super) struct NewKeyBody {
     #[schema(min_length = 1, max_length = 128)]
