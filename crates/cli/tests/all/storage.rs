@@ -562,7 +562,7 @@ fn stop_refuses_while_something_uses_the_daemon_or_is_to_be_uploaded() {
     };
     refused(&cut.host, "the server (process ");
     let said = cut.served.take().unwrap().stop_and_read();
-    assert!(said.contains("The storage daemon goes on") && said.contains("isopod storage stop"), "{said}");
+    assert!(said.contains("The storage daemon keeps running") && said.contains("isopod storage stop"), "{said}");
     refused(&cut.host, "sandbox execution ");
     cut.serve();
     cut.run(&["kill", &sandbox]).ok();

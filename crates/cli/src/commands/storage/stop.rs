@@ -76,7 +76,7 @@ pub(crate) fn print_what_stays(storage: &Storage) {
         storage.client().root().display()
     );
     if sandboxes > 0 {
-        say!("  It serves {sandboxes} mounts of sandboxes that run on.");
+        say!("  Mounts of running sandboxes: {sandboxes}.");
     }
     if is_waiting(&status) {
         say!("  Still to be uploaded: {}.", waiting(&status));
