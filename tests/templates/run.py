@@ -3,14 +3,12 @@
 
     python3 tests/templates/run.py --isopod target/debug/isopod [--only TEXT]
 
-Needs root, Chromium (`apt-get install chromium`), and the npm and PyPI registries. With ISOPOD_FULL=1 also those
-that take minutes to install (node16, vue, gradio).
+Needs root, Chromium (`apt-get install chromium`), and the npm and PyPI registries.
 The last line is `N passed, N failed`.
 """
 
 import argparse
 import json
-import os
 import re
 import signal
 import subprocess
@@ -27,17 +25,12 @@ from chromium import Chromium  # noqa: E402
 from harness.packages import PYTHON_INTERPRETER_VERSIONS, PYTHON_VERSIONS, python_of  # noqa: E402
 from harness.server import Server  # noqa: E402
 
-IS_FULL = os.environ.get("ISOPOD_FULL") == "1"
 CASES = []
 
 
-def case(when=True):
-    def register(function):
-        if when:
-            CASES.append(function)
-        return function
-
-    return register
+def case(function):
+    CASES.append(function)
+    return function
 
 
 class Rig:
@@ -114,7 +107,7 @@ class Sandbox:
         self.rig.sdk("Sandbox.kill(sys.argv[1])", self.id)
 
 
-@case()
+@case
 def a_preview_that_is_opened_too_early_waits(rig):
     """The page reloads itself until the port opens."""
     with rig.sandbox("base") as sandbox, Chromium() as browser:
@@ -125,7 +118,7 @@ def a_preview_that_is_opened_too_early_waits(rig):
         browser.until("now-it-is-up")
 
 
-@case()
+@case
 def a_next_js_page_is_seen_and_changes_live(rig):
     """Running when the sandbox is created, and hot reload through the edge."""
     rig.build(ROOT / "templates" / "nextjs-developer")
@@ -142,7 +135,7 @@ def a_next_js_page_is_seen_and_changes_live(rig):
         assert browser.value("window.sameDocument") is True, "the page was loaded anew instead of changed"
 
 
-@case()
+@case
 def the_seed_is_built_as_far_as_registries_reach(rig):
     """The seed's own e2b.toml and Dockerfile. `shadcn` asks a web site that need not be reachable; then
     the error names that line, and nothing of the build can be used."""
@@ -176,22 +169,22 @@ def page_of(rig, template, port, text, file, seconds=180):
         browser.until(text, seconds)
 
 
-@case(IS_FULL)
+@case
 def a_vue_page_is_seen(rig):
     page_of(rig, "vue-developer", 3000, "Hello from Vue", "app/app.vue")
 
 
-@case()
+@case
 def a_streamlit_page_is_seen(rig):
     page_of(rig, "streamlit-developer", 8501, "Hello from Streamlit", "app.py")
 
 
-@case(IS_FULL)
+@case
 def a_gradio_page_is_seen(rig):
     page_of(rig, "gradio-developer", 7860, "Hello from Gradio", "app.py")
 
 
-@case(IS_FULL)
+@case
 def node16_has_node_16(rig):
     """Under its own name, and under the one that E2B's app uses in development."""
     for options in ([], ["--name", "node16-dev"]):
@@ -201,7 +194,7 @@ def node16_has_node_16(rig):
             assert rig.sdk(version, sandbox).startswith("v16."), "another version comes first"
 
 
-@case()
+@case
 def nodejs_has_the_version_that_its_dockerfile_names(rig):
     dockerfile = (ROOT / "templates" / "nodejs" / "e2b.Dockerfile").read_text()
     wanted = re.search(r"^FROM node:(\d+)-slim$", dockerfile, re.MULTILINE)[1]
@@ -214,7 +207,7 @@ def nodejs_has_the_version_that_its_dockerfile_names(rig):
         assert rig.run(sandbox, "node -e 'console.log([1, 2, 3].map((n) => n * 14).at(-1))'") == "42\n"
 
 
-@case()
+@case
 def built_interpreters_are_the_servers_own(rig):
     """The same Python with the same packages in both names, also for a program that a shell starts."""
     code = "import sys, numpy, pandas; x = 6; print(sys.version, numpy.__version__, pandas.__version__)"
@@ -230,7 +223,7 @@ def built_interpreters_are_the_servers_own(rig):
     assert len({json.dumps(cells) for cells in seen.values()}) == 1, seen
 
 
-@case()
+@case
 def a_built_base_is_the_base(rig):
     rig.build(ROOT / "templates" / "base", "--name", "own-base")
     with rig.sandbox("base") as given, rig.sandbox("own-base") as built:

@@ -136,8 +136,11 @@ fn variables_of_the_sandbox_and_of_a_call() {
 #[test]
 fn contexts_are_made_listed_restarted_and_removed() {
     let sandbox = Sandbox::new();
-    let listed = sandbox.request("GET", "/contexts", &[], "").json();
-    assert_eq!(listed.as_array().unwrap().len(), 1);
+    // Each language has a default context. Which ones there are depends on this machine; Python comes first.
+    let all = || sandbox.request("GET", "/contexts", &[], "").json().as_array().unwrap().clone();
+    let listed = all();
+    let others: Vec<_> = listed[1..].to_vec();
+    assert!(others.iter().all(|context| context["language"] != "python"), "{listed:?}");
     assert_eq!((&listed[0]["language"], &listed[0]["cwd"]), (&json!("python"), &json!("/home/user")));
     sandbox.run("y = 1");
     let made = sandbox.request("POST", "/contexts", &[], &json!({"cwd": "/tmp", "language": "Python3"}).to_string());
@@ -145,10 +148,10 @@ fn contexts_are_made_listed_restarted_and_removed() {
     let made = made.json();
     assert_eq!((&made["language"], &made["cwd"]), (&json!("python"), &json!("/tmp")));
     let id = made["id"].as_str().unwrap();
-    assert_eq!(sandbox.run_in(id, "import os; y = 2; os.getcwd()").value(), "'/tmp'".trim_matches('\''));
+    assert_eq!(sandbox.run_in(id, "import os; y = 2; os.getcwd()").value(), "/tmp");
     assert_eq!(sandbox.run("y").value(), "1");
     assert_eq!(sandbox.run_in(listed[0]["id"].as_str().unwrap(), "y").value(), "1");
-    assert_eq!(sandbox.request("GET", "/contexts", &[], "").json()[1], made);
+    assert_eq!(all().last(), Some(&made));
 
     let restarted = sandbox.request("POST", &format!("/contexts/{id}/restart"), &[], "");
     assert_eq!((restarted.status, restarted.text().as_str()), (200, "null"));
@@ -169,7 +172,7 @@ fn contexts_are_made_listed_restarted_and_removed() {
     // The default context is created again when it is needed.
     let default = listed[0]["id"].as_str().unwrap();
     assert_eq!(sandbox.request("DELETE", &format!("/contexts/{default}"), &[], "").status, 200);
-    assert_eq!(sandbox.request("GET", "/contexts", &[], "").json(), json!([]));
+    assert_eq!(all(), others);
     assert_eq!(sandbox.run("'y' in globals()").value(), "False");
 }
 
@@ -254,7 +257,7 @@ fn fields_that_nobody_knows_are_ignored() {
     let sandbox = Sandbox::new();
     assert_eq!(sandbox.start(&json!({"code": "1+1", "fromTheFuture": {}})).finish().value(), "2");
     let id = sandbox.create(&json!({"cwd": "/tmp", "code": "1", "fromTheFuture": {}}));
-    assert_eq!(sandbox.run_in(&id, "import os; os.getcwd()").value(), "'/tmp'");
+    assert_eq!(sandbox.run_in(&id, "import os; os.getcwd()").value(), "/tmp");
 }
 
 #[test]

@@ -95,8 +95,8 @@ fn a_task_works_in_a_real_sandbox_and_leaves_nothing() {
         assert!(streamed.contains(part), "{part} is missing in {streamed}");
     }
 
-    // The template has the host's programs.
-    let versions = "git --version; node --version";
+    // The template has the host's programs, but for those in /usr/local.
+    let versions = "/usr/bin/git --version; /usr/bin/node --version";
     assert_eq!(api.run(id, versions)["stdout"], text(&host("sh", &["-c", versions])));
 
     git_from_nothing(&api, id);
