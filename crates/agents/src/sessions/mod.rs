@@ -76,7 +76,7 @@ pub(crate) struct Sessions {
     known: Mutex<HashMap<SandboxId, Arc<tokio::sync::Mutex<Known>>>>,
     mirrored: Mutex<HashMap<TeamOwner, Mirrored>>,
     /// Held while a promoted file and its row are written or removed, because they must match.
-    promoting: tokio::sync::Mutex<()>,
+    promoting: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Why sessions cannot be opened.
@@ -124,7 +124,7 @@ impl Sessions {
             server,
             known: Mutex::default(),
             mirrored: Mutex::default(),
-            promoting: tokio::sync::Mutex::default(),
+            promoting: Arc::default(),
         }))
     }
 

@@ -6,6 +6,7 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 
 use isopod_control::files::FileSink as _;
 use isopod_store::clock::Timestamp;
@@ -33,11 +34,16 @@ impl Sessions {
         let (client, run) = (client.to_owned(), run.id().to_owned());
         let promotion = Promotion { client, run, artifact, promoted_at, expires_at };
 
-        let _alone = self.promoting.lock().await;
         let copied = self.copy_unfinished(team, &promotion.client, path, source).await?;
+        let alone = Arc::clone(&self.promoting).lock_owned().await;
         self.store.save_promotion(team, &promotion).await.map_err(SessionError::from)?;
         let shown = path.as_str();
-        let finished = on_host("write", shown, move || Ok(copied.finish().is_ok())).await?;
+        let finish = move || {
+            // The file gets its name even if the client has hung up. Nobody may forget the row in between.
+            let _alone = alone;
+            Ok(copied.finish().is_ok())
+        };
+        let finished = on_host("write", shown, finish).await?;
         if finished { Ok(promotion) } else { Err(FileError::InTheWay(shown.to_owned())) }
     }
 

@@ -113,15 +113,16 @@ impl Fleet {
         made
     }
 
-    /// Waits until a create needs to wait for nothing more than its own sandbox. What will be refused anyway does not wait.
-    /// Takes no place: another request with the same key may have it.
+    /// Waits until a create needs to wait for nothing more than its own sandbox. What will be refused anyway does not wait,
+    /// and a team can't have more waiting than may run. The create takes a place of its own: with a key, it may find that
+    /// another request has created the sandbox meanwhile.
     pub(crate) async fn wait_to_create(&self, wanted: &NewSandbox) -> Result<(), CreateRefusal> {
         self.check_features(wanted)?;
+        let _waiting = self.slot_for_waiting(&wanted.team).await?;
         self.wait_for_template(&wanted.template).await
     }
 
-    /// As [`Fleet::wait_to_create`], with a place in which the create can begin, so that a team can't have more waiting than
-    /// may run.
+    /// As [`Fleet::wait_to_create`], with the place in which the create begins.
     pub(crate) async fn reserve_and_wait(&self, wanted: &NewSandbox) -> Result<Reservation, CreateRefusal> {
         let reservation = self.reserve(wanted).await?;
         self.wait_for_template(&wanted.template).await?;

@@ -37,6 +37,11 @@ impl Fleet {
         Ok(self.slots.take_for_create(team, concurrent)?)
     }
 
+    /// Takes a slot for a create that waits, which takes its token of the rate limit only when it begins.
+    pub(super) async fn slot_for_waiting(&self, team: &TeamId) -> Result<TeamSlot, SlotRefusal> {
+        self.slot_for_resume(team).await
+    }
+
     pub(super) async fn slot_for_resume(&self, team: &TeamId) -> Result<TeamSlot, SlotRefusal> {
         let concurrent = self.concurrent_of(team).await?;
         Ok(self.slots.take_for_resume(team, concurrent)?)

@@ -87,11 +87,12 @@ class JavaKernel(own_kernel.OwnKernel):
         return files
 
     def take_from_files(self):
+        """Yields what is there now. What a program writes meanwhile comes the next time: it may write without an end."""
         for name, file in self.files.items():
-            data = file.read(MAX_READ)
-            while data:
+            left = os.fstat(file.fileno()).st_size - file.tell()
+            while left > 0 and (data := file.read(min(left, MAX_READ))):
+                left -= len(data)
                 yield "stream", {"name": name, "text": self.decoders[name].decode(data)}
-                data = file.read(MAX_READ) if len(data) == MAX_READ else b""
 
     def message(self, words):
         kind, texts = words[0], [base64.b64decode(word) for word in words[1:]]

@@ -125,8 +125,8 @@ impl Build<'_> {
         can_sudo: bool,
         force: bool,
     ) -> Result<(), StepError> {
-        if matches!(name, "root" | USER) {
-            // Every template has them, and both may use sudo. This saves the sandbox of a step that changes nothing.
+        if name == "root" || (name == USER && !can_sudo) {
+            // Every template has them. This saves the sandbox of a step that changes nothing.
             self.is_forced |= force;
             return Ok(());
         }

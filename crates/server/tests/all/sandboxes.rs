@@ -411,8 +411,11 @@ async fn a_create_that_waits_for_its_template_counts_among_the_teams_sandboxes()
     };
     let waiting = tokio::spawn(post());
     until("it waits", || async { faults.waits.load(Relaxed) == 1 }).await;
-    let refused = post().await;
-    assert_eq!((refused.status, faults.waits.load(Relaxed)), (429, 1), "{refused:?}");
+    let body = json!({ "templateID": "code-interpreter-v1" });
+    let with_key = server.client.call(Method::POST, "/v2/sandboxes", &[("idempotency-key", "k1")], Some(body)).await;
+    for refused in [post().await, with_key] {
+        assert_eq!((refused.status, faults.waits.load(Relaxed)), (429, 1), "{refused:?}");
+    }
     faults.builds.store(false, Relaxed);
     let made = waiting.await.unwrap();
     assert_eq!((made.status, post().await.status), (201, 429), "{made:?}");

@@ -55,8 +55,7 @@ impl HostTree {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             opened => return opened,
         }
-        use std::os::unix::fs::DirBuilderExt as _;
-        std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        create_directory(path)?;
         Self::open(path)
     }
 
@@ -303,6 +302,24 @@ impl Drop for NewHostFile {
     fn drop(&mut self) {
         // A finished file no longer has this name. A leftover is hidden and is removed with the directory.
         let _ = unlinkat(&self.parent, &self.unfinished, AtFlags::empty());
+    }
+}
+
+/// Creates a directory and those above it, whose names survive a power failure.
+fn create_directory(path: &Path) -> io::Result<()> {
+    let create = || rustix::fs::mkdir(path, Mode::from_raw_mode(0o700));
+    let parent = path.parent().ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+    let created = match create() {
+        Err(Errno::NOENT) => {
+            create_directory(parent)?;
+            create()
+        }
+        created => created,
+    };
+    match created {
+        Ok(()) => sync_directory(&rustix::fs::open(parent, OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?),
+        Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
