@@ -21,6 +21,9 @@ use crate::routes::router;
 
 /// How long a stopping server waits for the removal of sandboxes of ended runs.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long it waits for all that happens after the last request. If the database is away, nothing of this can end by
+/// itself. The next server continues from the records, as after a crash.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why the server could not start.
 #[derive(Debug, thiserror::Error)]
@@ -77,14 +80,19 @@ pub async fn serve(
     drop(listeners);
     closing.cancel();
     connections.drain(config.drain, &streams_end).await;
-    agents.finish_cleanups(CLEANUP_TIMEOUT).await;
-    stop.cancel();
-    background.join_all().await;
-    agents.drain().await;
-    drop((connections, agents));
-    // Controllers drop their handles of the journal and of the audit log when they stop. Queued records are written
-    // before we return.
-    journal.finish().await;
-    let _ = tokio::time::timeout(Duration::from_secs(5), records).await;
+    let finish = async {
+        agents.finish_cleanups(CLEANUP_TIMEOUT).await;
+        stop.cancel();
+        background.join_all().await;
+        agents.drain().await;
+        drop((connections, agents));
+        // Controllers drop their handles of the journal and of the audit log when they stop. Queued records are written
+        // before we return.
+        journal.finish().await;
+        let _ = records.await;
+    };
+    if tokio::time::timeout(FINISH_TIMEOUT, finish).await.is_err() {
+        tracing::warn!("stopped before everything was written; the next server continues from the records");
+    }
     Ok(())
 }

@@ -56,7 +56,7 @@ def summary(told: dict) -> str:
         f"Seed {told['seed']}, {told['minutes']} minutes, commit {told['commit']}, {told['date']}.",
         f"It ended {told['ended']}. {told['cpus']} CPUs, records in {told['database']}, faults: {', '.join(told['faults'])}.",
         "",
-        f"**{told['kills']} kills ({told['kills_per_minute']} a minute), {len(told['violations'])} violations.**",
+        f"**{told['kills']} kills ({told['kills_per_minute']} a minute), {_violations(len(told['violations']))}.**",
         "",
         "| fault | times |",
         "|---|---|",
@@ -93,6 +93,10 @@ def _recorded(page: str, database: str) -> str:
 
 def _marks(database: str) -> tuple[str, str]:
     return f"<!-- {database} -->", f"<!-- end of {database} -->"
+
+
+def _violations(count: int) -> str:
+    return "1 violation" if count == 1 else f"{count} violations"
 
 
 def _what_happened(fault: str) -> str:

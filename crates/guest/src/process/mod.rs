@@ -6,6 +6,7 @@
 
 mod control;
 mod delivery;
+mod ended;
 mod events;
 mod input;
 mod output;
@@ -13,7 +14,7 @@ mod pump;
 mod start;
 mod stream;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -22,7 +23,6 @@ use isopod_wire::rpc::process::process_selector::Selector;
 use isopod_wire::rpc::process::{ProcessConfig, ProcessSelector};
 use rustix::process::{Pid, Signal, WaitStatus};
 use tokio::sync::{Notify, oneshot};
-use tokio::time::Instant;
 
 pub(crate) use control::{close_stdin, list, send_signal, update};
 pub(crate) use delivery::open_channel;
@@ -33,15 +33,11 @@ pub(crate) use stream::connect;
 use crate::logs::{Logs, ProcessLog};
 use crate::proc_overrides::{Activity, ProcOverrides};
 use crate::process::delivery::Deliveries;
+use crate::process::ended::{Ended, ROUND};
 use crate::process::input::Input;
 use crate::process::output::Output;
 use crate::rpc::{Code, RpcError};
 
-/// How long clients can still connect to an ended process.
-const ENDED_RETENTION: Duration = Duration::from_secs(30);
-/// How many ended processes are kept, and how much of their unread output in total.
-const MAX_ENDED: usize = 1000;
-const MAX_ENDED_BYTES: usize = 16 << 20;
 /// How long a killed process and its group may take to disappear before the guest continues without that.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 /// The longest pause between two looks at a killed group.
@@ -123,14 +119,13 @@ struct Live {
     activity: Activity,
 }
 
-#[derive(Default)]
 struct Tables {
     live: HashMap<Pid, Live>,
-    ended: VecDeque<(Instant, Arc<Process>)>,
+    ended: Ended<Arc<Process>>,
     /// Children that are not clients' processes, and who waits for their exit.
     watched: HashMap<Pid, oneshot::Sender<WaitStatus>>,
     /// Whether [`forget_ended`] runs.
-    trimming: bool,
+    forgetting: bool,
 }
 
 /// All processes of clients.
@@ -151,7 +146,7 @@ impl std::fmt::Debug for Processes {
 
 impl Processes {
     pub(crate) fn new(logs: Arc<Logs>, proc_overrides: Arc<ProcOverrides>) -> Self {
-        Self { tables: Mutex::default(), deliveries: Arc::default(), logs, proc_overrides }
+        Self { tables: Mutex::new(Tables::new()), deliveries: Arc::default(), logs, proc_overrides }
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -192,10 +187,9 @@ impl Processes {
 
     fn retain_ended(self: &Arc<Self>, process: Arc<Process>) {
         let mut tables = self.tables();
-        tables.ended.push_back((Instant::now(), process));
-        tables.trim();
-        if !tables.trimming {
-            tables.trimming = true;
+        tables.ended.add(process);
+        if !tables.forgetting {
+            tables.forgetting = true;
             tokio::spawn(forget_ended(Arc::clone(self)));
         }
     }
@@ -209,18 +203,18 @@ impl Processes {
         found.map(|live| Arc::clone(&live.process)).ok_or_else(|| not_found(selector))
     }
 
-    /// Also finds processes that ended a short time ago.
+    /// Also finds processes that have ended, as long as they are kept.
     fn live_or_ended(&self, selector: &ProcessSelector) -> Result<Arc<Process>, RpcError> {
         if let Ok(found) = self.live(selector) {
             return Ok(found);
         }
         let selected = require_selector(selector)?;
         let tables = self.tables();
-        let found = tables.ended.iter().rev().find(|(_, process)| match selected {
+        let found = tables.ended.iter().find(|process| match selected {
             Selector::Pid(pid) => process.pid_number() == *pid,
             Selector::Tag(tag) => process.tag.as_ref() == Some(tag),
         });
-        found.map(|(_, process)| Arc::clone(process)).ok_or_else(|| not_found(selector))
+        found.map(Arc::clone).ok_or_else(|| not_found(selector))
     }
 
     fn all_live(&self) -> Vec<Arc<Process>> {
@@ -231,32 +225,26 @@ impl Processes {
 }
 
 impl Tables {
+    fn new() -> Self {
+        let ended = Ended::new(|process: &Arc<Process>| process.state().output.len());
+        Self { live: HashMap::new(), ended, watched: HashMap::new(), forgetting: false }
+    }
+
     fn notify_exit(&mut self, pid: Pid, status: WaitStatus) {
         if let Some(waiting) = self.watched.remove(&pid) {
             let _ = waiting.send(status);
         }
     }
-
-    fn trim(&mut self) {
-        let mut bytes: usize = self.ended.iter().map(|(_, process)| process.state().output.len()).sum();
-        while let Some((since, process)) = self.ended.front() {
-            if since.elapsed() < ENDED_RETENTION && self.ended.len() <= MAX_ENDED && bytes <= MAX_ENDED_BYTES {
-                break;
-            }
-            bytes -= process.state().output.len();
-            self.ended.pop_front();
-        }
-    }
 }
 
-/// Removes old ended processes until none is left.
+/// Forgets ended processes, round by round, until none is left.
 async fn forget_ended(processes: Arc<Processes>) {
     loop {
-        tokio::time::sleep(ENDED_RETENTION / 6).await;
+        tokio::time::sleep(ROUND).await;
         let mut tables = processes.tables();
-        tables.trim();
+        tables.ended.next_round();
         if tables.ended.is_empty() {
-            tables.trimming = false;
+            tables.forgetting = false;
             return;
         }
     }

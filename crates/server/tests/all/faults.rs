@@ -43,6 +43,27 @@ async fn a_locked_store_gives_a_clear_error_and_recovers_without_a_restart() {
 }
 
 #[tokio::test]
+async fn a_server_stops_although_its_store_is_locked() {
+    let mut server = Server::start().await;
+    let fields = json!({ "timeout": 1, "autoPause": true });
+    let made: Vec<_> = futures::future::join_all((0..100).map(|_| server.create(fields.clone()))).await;
+    let mut other = SqliteConnection::connect(server.database().to_str().unwrap()).await.unwrap();
+    other.execute("BEGIN IMMEDIATE").await.unwrap();
+    // All of them want to write that they pause.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    tokio::time::timeout(Duration::from_secs(30), server.stop()).await.expect("the server stops");
+    other.execute("ROLLBACK").await.unwrap();
+    drop(other);
+    let server = server.start_again().await;
+    for id in &made {
+        until("the next server pauses it", || async {
+            server.client.get(&format!("/sandboxes/{id}")).await.json["state"] == "paused"
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
 async fn a_burst_of_creates_is_served_and_a_dead_server_loses_none() {
     let mut server = Server::start().await;
     let started = Instant::now();
