@@ -10,7 +10,7 @@ use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::{Client, ResponseFuture};
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 
@@ -44,6 +44,11 @@ impl PooledClient {
 
     /// Sends the request and reads the head of the response. [`collect`](crate::collect) reads the rest.
     pub async fn send(&self, request: Request<Full<Bytes>>) -> Result<Response<Incoming>, RequestError> {
-        Ok(self.client.request(request).await?)
+        Ok(self.start(request).await?)
+    }
+
+    /// Not `async`, so that the client is compiled here. The body of an `async fn` is compiled in every crate that polls it.
+    fn start(&self, request: Request<Full<Bytes>>) -> ResponseFuture {
+        self.client.request(request)
     }
 }

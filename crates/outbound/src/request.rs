@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use http::response::Parts;
 use http::{Request, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper_util::rt::TokioIo;
@@ -119,12 +120,20 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 impl Connection {
     /// Sends the request and reads the head of the response.
     pub async fn send<B: Outgoing>(self, request: Request<B>) -> Result<Response<ResponseBody>, RequestError> {
-        let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(self.stream)).await?;
-        // A task of its own drives the connection. If the response and the end of the connection arrive together, the
-        // response counts.
-        let connection = AbortOnDropHandle::new(tokio::spawn(connection));
-        let response = sender.send_request(request).await?;
-        Ok(response.map(|incoming| ResponseBody { incoming, _connection: connection }))
+        self.start(request.map(|body| UnsyncBoxBody::new(body.map_err(Into::into)))).await
+    }
+
+    /// For one type of bodies, and not `async`, so that the client is compiled here. The body of an `async fn` is compiled
+    /// in every crate that polls it.
+    fn start(self, request: Request<UnsyncBoxBody<Bytes, BoxError>>) -> Started {
+        Box::pin(async move {
+            let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(self.stream)).await?;
+            // A task of its own drives the connection. If the response and the end of the connection arrive together, the
+            // response counts.
+            let connection = AbortOnDropHandle::new(tokio::spawn(connection));
+            let response = sender.send_request(request).await?;
+            Ok(response.map(|incoming| ResponseBody { incoming, _connection: connection }))
+        })
     }
 
     /// Like [`send`](Self::send), but also reads the body of the response. More than `limit` bytes are an error.
@@ -167,9 +176,11 @@ impl Body for ResponseBody {
 }
 
 /// A body that can be sent.
-pub trait Outgoing: Body<Data: Send, Error: Into<BoxError>> + Send + 'static {}
+pub trait Outgoing: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static {}
 
-impl<B: Body<Data: Send, Error: Into<BoxError>> + Send + 'static> Outgoing for B {}
+impl<B: Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static> Outgoing for B {}
+
+type Started = Pin<Box<dyn Future<Output = Result<Response<ResponseBody>, RequestError>> + Send>>;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 

@@ -12,7 +12,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Uri};
 use hyper::body::Incoming;
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::client::legacy::connect::{Connected, Connection};
-use hyper_util::client::legacy::{Client, Error as ClientError};
+use hyper_util::client::legacy::{Client, Error as ClientError, ResponseFuture};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use isopod_wire::SandboxId;
 
@@ -118,7 +118,12 @@ impl Http {
     /// # Errors
     /// If the server cannot be reached or the connection breaks.
     pub async fn send(&self, request: Request<Body>) -> Result<Response<Incoming>, TransportError> {
-        self.client.request(request).await.map_err(|error| self.failed(error))
+        self.start(request).await.map_err(|error| self.failed(error))
+    }
+
+    /// Not `async`, so that the client is compiled here. The body of an `async fn` is compiled in every crate that polls it.
+    fn start(&self, request: Request<Body>) -> ResponseFuture {
+        self.client.request(request)
     }
 
     /// Sends a request and reads the reply with `read`, within the client's timeout.

@@ -1,5 +1,6 @@
 //! Connections and transactions.
 
+use futures::future::BoxFuture;
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, PgPool, Postgres, Sqlite, SqliteConnection, SqlitePool};
 
@@ -38,11 +39,14 @@ pub(super) enum Borrowed<'t, D: sqlx::Database> {
 }
 
 impl Pool {
-    pub(crate) async fn begin(&self) -> Result<Transaction, sqlx::Error> {
-        match self {
-            Self::Sqlite(pool, words) => pool.begin_with(*words).await.map(Transaction::Sqlite),
-            Self::Postgres(pool) => pool.begin().await.map(Transaction::Postgres),
-        }
+    // Boxed, as in `query.rs`: so that it is compiled only here.
+    pub(crate) fn begin(&self) -> BoxFuture<'_, Result<Transaction, sqlx::Error>> {
+        Box::pin(async move {
+            match self {
+                Self::Sqlite(pool, words) => pool.begin_with(*words).await.map(Transaction::Sqlite),
+                Self::Postgres(pool) => pool.begin().await.map(Transaction::Postgres),
+            }
+        })
     }
 
     /// The end of a subquery that selects rows to change. Rows that another server is changing are skipped.
@@ -78,21 +82,25 @@ impl Pool {
 }
 
 impl Transaction {
-    pub(crate) async fn commit(self) -> Result<(), sqlx::Error> {
-        match self {
-            Self::Sqlite(transaction) => transaction.commit().await,
-            Self::Postgres(transaction) => transaction.commit().await,
-        }
+    pub(crate) fn commit(self) -> BoxFuture<'static, Result<(), sqlx::Error>> {
+        Box::pin(async move {
+            match self {
+                Self::Sqlite(transaction) => transaction.commit().await,
+                Self::Postgres(transaction) => transaction.commit().await,
+            }
+        })
     }
 
     /// Takes a lock with this name until the end of the transaction. In SQLite this does nothing, because there is only
     /// one writer at a time.
-    pub(crate) async fn lock(&mut self, name: &str) -> Result<(), sqlx::Error> {
-        if let Self::Postgres(transaction) = self {
-            let lock = sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))").bind(name);
-            lock.execute(&mut **transaction).await?;
-        }
-        Ok(())
+    pub(crate) fn lock<'t>(&'t mut self, name: &'t str) -> BoxFuture<'t, Result<(), sqlx::Error>> {
+        Box::pin(async move {
+            if let Self::Postgres(transaction) = self {
+                let lock = sqlx::query("SELECT pg_advisory_xact_lock(hashtextextended($1, 0))").bind(name);
+                lock.execute(&mut **transaction).await?;
+            }
+            Ok(())
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 
 use futures::TryStreamExt as _;
+use futures::future::BoxFuture;
 use sqlx::postgres::PgArguments;
 use sqlx::sqlite::SqliteArguments;
 use sqlx::{AssertSqlSafe, Error, Postgres, SqlSafeStr, SqlStr, Sqlite};
@@ -54,66 +55,124 @@ impl<'q> Query<'q> {
         self
     }
 
-    pub(crate) async fn execute<'t>(self, on: impl Into<Target<'t>>) -> Result<Done, Error> {
-        match on.into().hold().await? {
-            Held::Sqlite(mut held) => {
-                let done = self.into_sqlite()?.execute(held.connection()).await?;
-                Ok(Done(done.rows_affected()))
-            }
-            Held::Postgres(mut held) => {
-                let done = self.into_postgres()?.execute(held.connection()).await?;
-                Ok(Done(done.rows_affected()))
-            }
-        }
+    pub(crate) fn execute<'t>(self, on: impl Into<Target<'t>>) -> BoxFuture<'t, Result<Done, Error>>
+    where
+        'q: 't,
+    {
+        self.execute_on(on.into())
     }
 
-    pub(crate) async fn fetch_optional<'t>(self, on: impl Into<Target<'t>>) -> Result<Option<Row>, Error> {
-        match on.into().hold().await? {
-            Held::Sqlite(mut held) => {
-                let row = self.into_sqlite()?.fetch_optional(held.connection()).await?;
-                Ok(row.map(Row::Sqlite))
-            }
-            Held::Postgres(mut held) => {
-                let row = self.into_postgres()?.fetch_optional(held.connection()).await?;
-                Ok(row.map(Row::Postgres))
-            }
-        }
+    pub(crate) fn fetch_optional<'t>(self, on: impl Into<Target<'t>>) -> BoxFuture<'t, Result<Option<Row>, Error>>
+    where
+        'q: 't,
+    {
+        self.fetch_optional_on(on.into())
     }
 
-    pub(crate) async fn fetch_one<'t>(self, on: impl Into<Target<'t>>) -> Result<Row, Error> {
+    pub(crate) async fn fetch_one<'t>(self, on: impl Into<Target<'t>>) -> Result<Row, Error>
+    where
+        'q: 't,
+    {
         self.fetch_optional(on).await?.ok_or(Error::RowNotFound)
     }
 
-    pub(crate) async fn fetch_all<'t>(self, on: impl Into<Target<'t>>) -> Result<Vec<Row>, Error> {
-        match on.into().hold().await? {
-            Held::Sqlite(mut held) => {
-                let rows = self.into_sqlite()?.fetch_all(held.connection()).await?;
-                Ok(rows.into_iter().map(Row::Sqlite).collect())
-            }
-            Held::Postgres(mut held) => {
-                let rows = self.into_postgres()?.fetch_all(held.connection()).await?;
-                Ok(rows.into_iter().map(Row::Postgres).collect())
-            }
-        }
+    pub(crate) fn fetch_all<'t>(self, on: impl Into<Target<'t>>) -> BoxFuture<'t, Result<Vec<Row>, Error>>
+    where
+        'q: 't,
+    {
+        self.fetch_all_on(on.into())
     }
 
     /// Reads row by row as long as `goes_on` returns true.
     pub(crate) async fn fetch_while<'t>(
         self,
         on: impl Into<Target<'t>>,
-        mut goes_on: impl FnMut(&Row) -> bool,
-    ) -> Result<(), Error> {
-        match on.into().hold().await? {
-            Held::Sqlite(mut held) => {
-                let mut rows = self.into_sqlite()?.fetch(held.connection()).map_ok(Row::Sqlite);
-                while rows.try_next().await?.is_some_and(|row| goes_on(&row)) {}
+        mut goes_on: impl FnMut(&Row) -> bool + Send,
+    ) -> Result<(), Error>
+    where
+        'q: 't,
+    {
+        self.fetch_while_on(on.into(), &mut goes_on).await
+    }
+
+    // The futures of the methods below are boxed so that they are compiled here. The body of an `async fn` is compiled in
+    // every crate that polls it, and with these came most of sqlx.
+
+    fn execute_on<'t>(self, on: Target<'t>) -> BoxFuture<'t, Result<Done, Error>>
+    where
+        'q: 't,
+    {
+        Box::pin(async move {
+            match on.hold().await? {
+                Held::Sqlite(mut held) => {
+                    let done = self.into_sqlite()?.execute(held.connection()).await?;
+                    Ok(Done(done.rows_affected()))
+                }
+                Held::Postgres(mut held) => {
+                    let done = self.into_postgres()?.execute(held.connection()).await?;
+                    Ok(Done(done.rows_affected()))
+                }
             }
-            Held::Postgres(mut held) => {
-                let mut rows = self.into_postgres()?.fetch(held.connection()).map_ok(Row::Postgres);
-                while rows.try_next().await?.is_some_and(|row| goes_on(&row)) {}
+        })
+    }
+
+    fn fetch_optional_on<'t>(self, on: Target<'t>) -> BoxFuture<'t, Result<Option<Row>, Error>>
+    where
+        'q: 't,
+    {
+        Box::pin(async move {
+            match on.hold().await? {
+                Held::Sqlite(mut held) => {
+                    let row = self.into_sqlite()?.fetch_optional(held.connection()).await?;
+                    Ok(row.map(Row::Sqlite))
+                }
+                Held::Postgres(mut held) => {
+                    let row = self.into_postgres()?.fetch_optional(held.connection()).await?;
+                    Ok(row.map(Row::Postgres))
+                }
             }
-        }
-        Ok(())
+        })
+    }
+
+    fn fetch_all_on<'t>(self, on: Target<'t>) -> BoxFuture<'t, Result<Vec<Row>, Error>>
+    where
+        'q: 't,
+    {
+        Box::pin(async move {
+            match on.hold().await? {
+                Held::Sqlite(mut held) => {
+                    let rows = self.into_sqlite()?.fetch_all(held.connection()).await?;
+                    Ok(rows.into_iter().map(Row::Sqlite).collect())
+                }
+                Held::Postgres(mut held) => {
+                    let rows = self.into_postgres()?.fetch_all(held.connection()).await?;
+                    Ok(rows.into_iter().map(Row::Postgres).collect())
+                }
+            }
+        })
+    }
+
+    fn fetch_while_on<'t>(
+        self,
+        on: Target<'t>,
+        goes_on: &'t mut (dyn FnMut(&Row) -> bool + Send),
+    ) -> BoxFuture<'t, Result<(), Error>>
+    where
+        'q: 't,
+    {
+        Box::pin(async move {
+            match on.hold().await? {
+                Held::Sqlite(mut held) => {
+                    let mut rows = self.into_sqlite()?.fetch(held.connection()).map_ok(Row::Sqlite);
+                    while rows.try_next().await?.is_some_and(|row| goes_on(&row)) {}
+                }
+                Held::Postgres(mut held) => {
+                    let mut rows = self.into_postgres()?.fetch(held.connection()).map_ok(Row::Postgres);
+                    while rows.try_next().await?.is_some_and(|row| goes_on(&row)) {}
+                }
+            }
+            Ok(())
+        })
     }
 
     fn into_sqlite(self) -> Result<sqlx::query::Query<'static, Sqlite, SqliteArguments>, Error> {
