@@ -34,6 +34,7 @@ PROGRAMS = [
     ("docs/storage.md", "python", 0, r"5\n\n", None),
     ("docs/interpreter.md", "python", 0, r"42\n<div>.*<table.*</div>\n", None),
     ("docs/interpreter.md", "python", 2, r"2\n", None),
+    ("docs/interpreter.md", "python", 3, r"\[1, 0, 0\]\n\[0, 1, 0\]\n\[0, 0, 1\]\n", None),
     ("docs/interpreter.md", "js", 0, r"\[ 'hello\\n' \] 42\n", ("@e2b/code-interpreter", "2.8.0")),
 ]
 

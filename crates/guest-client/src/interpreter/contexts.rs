@@ -21,6 +21,15 @@ pub struct CodeContext {
     pub cwd: String,
 }
 
+/// The contexts that a fork has made.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct ForkedContexts {
+    /// At least one.
+    pub contexts: Vec<CodeContext>,
+    /// Why the others were not made.
+    pub errors: Vec<String>,
+}
+
 impl Interpreter {
     /// Creates a context. The defaults are Python and the user's home.
     ///
@@ -53,6 +62,15 @@ impl Interpreter {
     pub async fn restart_context(&self, id: &str) -> Result<(), GuestError> {
         self.exchange(Method::POST, &format!("/contexts/{}/restart", encode(id)), empty_body()).await?;
         Ok(())
+    }
+
+    /// Makes contexts with the variables of a Python context: 1 to 20 of them. Waits for the cells that run or wait in it.
+    ///
+    /// # Errors
+    /// [`Code::NotFound`](crate::guest::Code::NotFound) if there is none; another error if no context could be made.
+    pub async fn fork_context(&self, id: &str, count: usize) -> Result<ForkedContexts, GuestError> {
+        let body = full_body(json!({"count": count}).to_string().into());
+        parse(&self.exchange(Method::POST, &format!("/contexts/{}/fork", encode(id)), body).await?)
     }
 
     /// Removes a context.

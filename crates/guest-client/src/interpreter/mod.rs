@@ -14,7 +14,7 @@ use http::header::InvalidHeaderValue;
 use http::{HeaderMap, Method, Response};
 use hyper::body::Incoming;
 
-pub use contexts::CodeContext;
+pub use contexts::{CodeContext, ForkedContexts};
 pub use event::{CodeError, CodeEvent, CodeResult};
 pub use run::{Executed, Execution, RunCode};
 

@@ -89,4 +89,8 @@ def reseed_numpy(material):
         return
     padded = material.ljust(-(-len(material) // 4) * 4, b"\0")
     words = [int.from_bytes(padded[at : at + 4], "big") for at in range(0, len(padded), 4)]
-    numpy_random.seed(words)
+    try:
+        numpy_random.seed(words)
+    except Exception:
+        # User code has chosen a generator that cannot be seeded again.
+        pass

@@ -22,6 +22,9 @@ def nudged(_number, _frame):
 
 class Interrupts:
     def __init__(self):
+        self.reset()
+
+    def reset(self):
         self.running = False
         self.holds = 0
         self.pending = False

@@ -1,6 +1,6 @@
 """A kernel: a fork of the forkserver that runs the cells of one context and has its own stream to the guest.
 
-    hello -> (begin) -> execute ... end_of_execution -> execute ... -> end of stream: exit
+    hello -> (begin) -> execute ... end_of_execution -> execute, fork ... -> end of stream: exit
 
 Cells print to the descriptors 1 and 2, not to the stream.
 """
@@ -12,7 +12,7 @@ import socket
 import traceback
 from os import _exit, getpid
 
-from . import fork_state, packages, pristine, stdin, terminal, wire
+from . import copies, fork_state, packages, pristine, stdin, terminal, wire
 from .interrupts import Interrupts
 from .outputs import Outputs
 
@@ -60,6 +60,8 @@ class Kernel:
                 self.begin(request)
             elif request.get("op") == "execute":
                 self.execute(request)
+            elif request.get("op") == "fork":
+                copies.make(self, request.get("seeds"), self.lines.take_descriptors())
 
     def begin(self, request):
         fork_state.environment(request.get("env") or {})
@@ -92,6 +94,12 @@ class Kernel:
         except Exception:
             # Ignored for the same reason.
             pass
+
+    def continue_on(self, connection):
+        """Makes this the kernel of another context, in a copy of the process."""
+        self.pid = getpid()
+        self.interrupts.reset()
+        self.lines.continue_on(connection)
 
     def restore_useless_builtins(self):
         """Restores builtins that a cell deleted or replaced with something that is not callable."""

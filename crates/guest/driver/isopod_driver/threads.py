@@ -1,6 +1,7 @@
-"""Lets numeric libraries use all cores again. They are loaded with one thread so that the process can be forked.
+"""The threads of numeric libraries.
 
-This happens after a cell has ended, so that no client waits for it.
+They are loaded with one thread, so that the process can be forked. After the first cell that uses them, they may use all
+cores: not earlier, so that no client waits for it. In a copy of a kernel, a library that does not expect forks gets one.
 """
 
 import ctypes
@@ -38,23 +39,32 @@ def wanted_threads():
 def set_threads(count):
     if count < 2:
         return
-    for path in loaded_libraries():
-        set_in_library(path, count)
+    for library in loaded_libraries("openblas"):
+        set_in_library(library, count)
 
 
-def loaded_libraries():
+def survive_fork():
+    """Lets GNU's OpenMP, which scikit-learn uses, work with one thread. It would wait forever for the others, which are not in
+    a copy of the process. OpenBLAS and LLVM's OpenMP notice a fork and start new ones."""
+    for library in loaded_libraries("libgomp"):
+        library.omp_set_num_threads(ctypes.c_int(1))
+
+
+def loaded_libraries(part_of_name):
     try:
         with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-            return sorted({line.split(None, 5)[5].strip() for line in maps if "openblas" in line})
+            paths = {line.split(None, 5)[5].strip() for line in maps if part_of_name in line}
     except (OSError, IndexError):
-        return []
-
-
-def set_in_library(path, count):
-    try:
-        library = ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
-    except OSError:
         return
+    for path in sorted(paths):
+        try:
+            yield ctypes.CDLL(path, mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        except OSError:
+            # It is not a library, or was replaced on the disk.
+            pass
+
+
+def set_in_library(library, count):
     for name in SETTERS:
         setter = getattr(library, name, None)
         if setter is not None:

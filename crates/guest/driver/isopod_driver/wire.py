@@ -3,14 +3,15 @@
 A line is written completely or not at all: an interrupt that arrives meanwhile is delivered afterwards.
 """
 
+import array
 import fcntl
 import json
 import os
 import socket
 import sys
 import termios
-import threading
 from os import getpid
+from threading import Lock
 from time import monotonic, sleep
 
 from . import pristine
@@ -19,6 +20,8 @@ __builtins__ = pristine.BUILTINS
 
 PACKET_BYTES = 64 * 1024
 PACKET_FDS = 64
+FD_SIZE = array.array("i").itemsize
+FD_SPACE = socket.CMSG_LEN(PACKET_FDS * FD_SIZE)
 # The driver opens only a few descriptors before user code runs.
 MAX_FD = 4096
 # How long to wait for a guest that does not read, after a displayed result.
@@ -81,8 +84,17 @@ class Lines:
         self.interrupts = interrupts
         self.owner = getpid()
         self.received = bytearray()
+        # Arrived with what was received, and are not yet taken.
+        self.descriptors = []
         # Guards writing: threads of user code may display values at the same time.
-        self.writing = threading.Lock()
+        self.writing = Lock()
+
+    def continue_on(self, connection):
+        """Goes on with another stream, in a copy of the process. A thread that the copy does not have may hold the lock."""
+        self.connection = connection
+        self.owner = getpid()
+        self.received = bytearray()
+        self.writing = Lock()
 
     def send(self, event):
         """Writes one event. Does nothing in a child that user code forked: that is not the kernel."""
@@ -134,9 +146,18 @@ class Lines:
 
     def read_chunk(self):
         try:
-            return self.connection.recv(1 << 20)
+            data, ancillary, _flags, _address = self.connection.recvmsg(1 << 20, FD_SPACE, socket.MSG_CMSG_CLOEXEC)
         except ConnectionResetError:
             return b""
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                self.descriptors += array.array("i", content[: len(content) // FD_SIZE * FD_SIZE])
+        return data
+
+    def take_descriptors(self):
+        """Those that came with the last message."""
+        taken, self.descriptors = self.descriptors, []
+        return taken
 
     def close(self):
         self.connection.close()

@@ -31,7 +31,7 @@ class Forkserver:
         return json.loads(self.socket.recv(65536))
 
     def start(self, context="c", cwd="/tmp", env=None, begin=True):
-        return Kernel(self, context, cwd, env or {}, begin)
+        return Kernel.start(self, context, cwd, env or {}, begin)
 
     def close(self):
         self.socket.close()
@@ -65,20 +65,33 @@ class Stream:
 
 
 class Kernel:
-    def __init__(self, forkserver, context, cwd, env, begin):
+    def __init__(self):
         ours, theirs = socket.socketpair()
         self.stdout, out = os.pipe()
         self.stderr, err = os.pipe()
         self.stream = Stream(ours)
+        # The kernel's ends, until they are sent.
+        self.ends = [theirs.detach(), out, err]
+
+    @staticmethod
+    def start(forkserver, context, cwd, env, begin):
+        kernel = Kernel()
         message = {"op": "start", "context": context, "cwd": cwd, "env": env}
-        socket.send_fds(forkserver.socket, [json.dumps(message).encode()], [theirs.fileno(), out, err])
-        theirs.close()
-        os.close(out)
-        os.close(err)
-        self.started = forkserver.receive()
-        self.hello = self.stream.receive()
+        send_ends(forkserver.socket, json.dumps(message).encode(), [kernel])
+        kernel.started = forkserver.receive()
+        kernel.hello = kernel.stream.receive()
         if begin:
-            self.begin(env)
+            kernel.begin(env)
+        return kernel
+
+    def fork(self, count=1):
+        """Copies of this kernel; `hello` is their first message."""
+        copies = [Kernel() for _ in range(count)]
+        message = {"op": "fork", "seeds": [os.urandom(32).hex() for _ in copies]}
+        send_ends(self.stream.connection, json.dumps(message).encode() + b"\n", copies)
+        for copy in copies:
+            copy.hello = copy.stream.receive()
+        return copies
 
     @property
     def pid(self):
@@ -142,6 +155,14 @@ class Kernel:
         self.stream.connection.close()
         os.close(self.stdout)
         os.close(self.stderr)
+
+
+def send_ends(connection, message, kernels):
+    """Sends a message with the kernels' ends of their streams and pipes."""
+    ends = [end for kernel in kernels for end in kernel.ends]
+    socket.send_fds(connection, [message], ends)
+    for end in ends:
+        os.close(end)
 
 
 class Cell:

@@ -67,6 +67,14 @@ class WithoutIPython(KernelCase):
         self.assertEqual(self.run_ok("!echo hi").stdout, b"hi\n")
         self.assertIn(b"Name: pip", self.run_ok("pip show pip").stdout)
 
+    def test_copies(self):
+        self.run_ok("import asyncio; x = 1; await asyncio.sleep(0)")
+        (copy,) = self.kernel.fork()
+        self.addCleanup(copy.close)
+        cell = copy.run("await asyncio.sleep(0); x + 1")
+        self.assertEqual((cell.text, cell.count), ("2", 2))
+        self.assertEqual(self.run_ok("await asyncio.sleep(0); x").text, "1")
+
     def test_interrupts_and_input(self):
         self.kernel.send("print('started')\nwhile True: pass")
         os.read(self.kernel.stdout, 100)

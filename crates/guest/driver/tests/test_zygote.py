@@ -190,7 +190,7 @@ class Entering(unittest.TestCase):
 
     def kernel(self, **changes):
         self.forkserver = EnteredForkserver(self.enter(**changes))
-        kernel = Kernel(self.forkserver, "c", "/", {}, True)
+        kernel = Kernel.start(self.forkserver, "c", "/", {}, True)
         self.addCleanup(kernel.close)
         return kernel
 
@@ -301,7 +301,7 @@ class Ending(unittest.TestCase):
         forkserver = EnteredForkserver(zygote.enter(sandbox))
         zygote.close()
         self.assertEqual(zygote.process.returncode, 0)
-        kernel = Kernel(forkserver, "c", "/", {}, True)
+        kernel = Kernel.start(forkserver, "c", "/", {}, True)
         self.assertEqual(kernel.run("1 + 1").text, "2")
         kernel.close()
         forkserver.socket.close()

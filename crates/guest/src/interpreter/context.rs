@@ -1,4 +1,5 @@
-//! One context: a task that owns the kernel and runs the cells one after another. A restart or removal interrupts it at once.
+//! One context: a task that owns the kernel and runs the cells one after another. A fork takes its turn like a cell. A restart
+//! or removal interrupts it at once.
 //!
 //! ```text
 //! no kernel ── first cell, or asked to prepare ───▶ idle ◀───▶ running a cell
@@ -15,6 +16,7 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
 use super::cell::{self, CellEnd};
+use super::copies::{self, CopyError};
 use super::events::{DIED, NOT_STARTED, RESTARTED, failure};
 use super::kernel::{Command, Kernel, KernelExit};
 use super::language::Language;
@@ -59,7 +61,15 @@ enum Job {
     Execute(Execution),
     /// Starts a kernel if there is none, and reports that to the caller.
     Prepare(Option<oneshot::Sender<Result<(), StartError>>>),
+    /// Makes copies of the kernel. Those that nobody receives are killed.
+    Fork {
+        count: usize,
+        reply: Option<oneshot::Sender<Copies>>,
+    },
 }
+
+/// Copies of a kernel.
+pub(super) type Copies = Result<Vec<Result<Kernel, CopyError>>, CopyError>;
 
 #[derive(Debug)]
 enum Control {
@@ -69,16 +79,25 @@ enum Control {
 
 impl Context {
     pub(super) fn new(interpreter: &Arc<Interpreter>, language: Language, cwd: String) -> Self {
+        Self::start(interpreter, language, cwd, None)
+    }
+
+    /// A context whose kernel is there already.
+    pub(super) fn with_kernel(interpreter: &Arc<Interpreter>, language: Language, cwd: String, kernel: Kernel) -> Self {
+        Self::start(interpreter, language, cwd, Some(kernel))
+    }
+
+    fn start(interpreter: &Arc<Interpreter>, language: Language, cwd: String, kernel: Option<Kernel>) -> Self {
         let (jobs, queue) = mpsc::channel(MAX_QUEUED_CELLS);
         let (controls, control_queue) = mpsc::channel(1);
-        let has_kernel = Arc::new(AtomicBool::new(false));
+        let has_kernel = Arc::new(AtomicBool::new(kernel.is_some()));
         let view = View { id: contexts::random_id(), language: language.name.clone(), cwd };
         let task = ContextTask {
             interpreter: Arc::clone(interpreter),
             language,
             cwd: view.cwd.clone(),
             has_kernel: Arc::clone(&has_kernel),
-            kernel: None,
+            kernel,
         };
         tokio::spawn(task.run(queue, control_queue));
         Self { view, jobs, controls, has_kernel }
@@ -98,6 +117,13 @@ impl Context {
         let (reply, prepared) = oneshot::channel();
         self.jobs.send(Job::Prepare(Some(reply))).await.map_err(|_| Removed)?;
         prepared.await.map_err(|_| Removed)
+    }
+
+    /// Waits for copies of the kernel, which are made after the cells that are in the queue.
+    pub(super) async fn fork(&self, count: usize) -> Result<Copies, Removed> {
+        let (reply, forked) = oneshot::channel();
+        self.jobs.send(Job::Fork { count, reply: Some(reply) }).await.map_err(|_| Removed)?;
+        forked.await.map_err(|_| Removed)
     }
 
     /// Kills the kernel, whatever it is doing, and waits for a new one.
@@ -129,7 +155,8 @@ impl Job {
             }
             // The later restart does what the earlier one should have done.
             Self::Prepare(Some(reply)) if restarted => drop(reply.send(Ok(()))),
-            Self::Prepare(_) => {}
+            Self::Fork { reply: Some(reply), .. } if restarted => drop(reply.send(Err(CopyError::Restarted))),
+            Self::Prepare(_) | Self::Fork { .. } => {}
         }
     }
 }
@@ -202,12 +229,31 @@ impl ContextTask {
                     let _ = execution.events.send(failed).await;
                 }
             }
+            Job::Fork { reply: Some(reply), .. } if reply.is_closed() => {}
+            Job::Fork { count, reply } => {
+                let copies = self.fork(*count).await;
+                let _ = reply.take().map(|reply| reply.send(copies));
+            }
             Job::Prepare(reply) => {
                 let prepared = self.ensure_kernel().await.map(|_| ());
                 // The caller may have stopped waiting.
                 let _ = reply.take().map(|reply| reply.send(prepared));
             }
         }
+    }
+
+    async fn fork(&mut self, count: usize) -> Copies {
+        let _activity = self.interpreter.proc_overrides.begin();
+        let interpreter = Arc::clone(&self.interpreter);
+        let kernel = self.ensure_kernel().await.map_err(CopyError::Start)?;
+        let copies = match start::begin(&interpreter, kernel).await {
+            Ok(()) => copies::fork(&interpreter, kernel, count).await,
+            Err(_) => Err(CopyError::Died),
+        };
+        if let Err(CopyError::Died | CopyError::NotSent) = copies {
+            self.set_kernel(None);
+        }
+        copies
     }
 
     /// Runs a cell. An error holds the lines that end it in place of the kernel's own.

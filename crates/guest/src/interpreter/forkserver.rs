@@ -4,17 +4,13 @@
 //! trusts it no more than any other process of the sandbox: it may vanish, hang or send garbage at any time.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recv,
-    sendmsg, socketpair,
-};
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::Deserialize;
@@ -27,7 +23,8 @@ use tokio::task::JoinHandle;
 
 use super::Interpreter;
 use super::driver::{self, Start};
-use super::kernel::{KernelEnds, KernelExit};
+use super::ends::{KernelEnds, send_ends};
+use super::kernel::KernelExit;
 use super::language::Language;
 use super::start::StartError;
 use crate::sys::watch_fd;
@@ -230,8 +227,8 @@ impl Forkserver {
         let ended = self.await_exit(number);
         loop {
             let mut ready = self.socket.writable().await?;
-            match ready.try_io(|socket| send(socket.get_ref(), packet.as_bytes(), &ends)) {
-                Ok(sent) => return sent.map(|()| ended),
+            match ready.try_io(|socket| send_ends(socket.get_ref(), packet.as_bytes(), std::slice::from_ref(&ends))) {
+                Ok(sent) => return sent.map(|_| ended),
                 Err(_would_block) => {}
             }
         }
@@ -258,17 +255,6 @@ impl Drop for Forkserver {
 
 fn process(pid: Pid) -> Option<OwnedFd> {
     rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()
-}
-
-fn send(socket: &OwnedFd, packet: &[u8], ends: &KernelEnds) -> io::Result<()> {
-    let fds = [ends.stream.as_fd(), ends.stdout.as_fd(), ends.stderr.as_fd()];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if !ancillary.push(SendAncillaryMessage::ScmRights(&fds)) {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    sendmsg(socket, &[IoSlice::new(packet)], &mut ancillary, SendFlags::NOSIGNAL)?;
-    Ok(())
 }
 
 /// Receives a forkserver's messages until it is gone.

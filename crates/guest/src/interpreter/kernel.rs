@@ -20,6 +20,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
+use super::ends::{self, KernelEnds};
 use super::events::Source;
 use super::lines::Lines;
 use super::start::StartError;
@@ -28,6 +29,8 @@ use crate::sys::watch_fd;
 /// Large enough that a kernel seldom waits for the guest.
 const PIPE_SIZE: usize = 1 << 20;
 const STREAM_READ: usize = 64 << 10;
+/// The longest first message.
+const MAX_HELLO: usize = 128 << 10;
 /// How long a kernel may take to send its first message.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a bridge may take to end its Jupyter kernel.
@@ -35,12 +38,13 @@ const BRIDGE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long the guest waits for the exit status of a dead kernel.
 const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// A command to a kernel, sent as one line.
+/// A command to a kernel, sent as one line. A fork makes a copy for each seed, and the copies' ends come with it.
 #[derive(Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(super) enum Command<'a> {
     Begin { env: &'a BTreeMap<String, String>, seed: &'a str },
     Execute { code: &'a str, env: Option<&'a BTreeMap<String, String>> },
+    Fork { seeds: &'a [String] },
 }
 
 /// The first message of a kernel.
@@ -54,18 +58,10 @@ enum FirstMessage {
 /// How a kernel was started, which decides how it is interrupted and ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KernelKind {
-    /// A forkserver forked it.
+    /// A forkserver or another kernel forked it.
     Forked,
     /// It is a bridge to a Jupyter kernel, which the bridge has to end itself.
     Bridge,
-}
-
-/// The kernel's ends of its stream and pipes.
-#[derive(Debug)]
-pub(super) struct KernelEnds {
-    pub(super) stream: OwnedFd,
-    pub(super) stdout: OwnedFd,
-    pub(super) stderr: OwnedFd,
 }
 
 /// The guest's ends of a kernel's stream and pipes.
@@ -92,8 +88,26 @@ impl KernelConnection {
         Ok((connection, KernelEnds { stream: theirs.into(), stdout: stdout_end, stderr: stderr_end }))
     }
 
+    /// A connection whose [first sender](Self::first_sender) is known.
+    pub(super) fn with_senders() -> io::Result<(Self, KernelEnds)> {
+        let (connection, ends) = Self::new()?;
+        ends::record_senders(&connection.stream)?;
+        Ok((connection, ends))
+    }
+
+    /// Waits for the first message and returns the process that sent it. `None` if there will be none.
+    pub(super) async fn first_sender(&self) -> io::Result<Option<Pid>> {
+        ends::first_sender(&self.stream).await
+    }
+
     /// Waits for the kernel's first message.
     pub(super) async fn wait_for_hello(mut self, kind: KernelKind) -> Result<Kernel, StartError> {
+        let pid = self.hello().await?;
+        self.into_kernel(pid, kind)
+    }
+
+    /// The pid in the kernel's first message.
+    pub(super) async fn hello(&mut self) -> Result<Pid, StartError> {
         let line = match tokio::time::timeout(HELLO_TIMEOUT, self.first_line()).await {
             Ok(Some(line)) => line,
             Ok(None) => return Err(StartError::Closed(self.last_stderr_line())),
@@ -109,6 +123,11 @@ impl KernelConnection {
         if pid == rustix::process::getpid() {
             return Err(StartError::Malformed);
         }
+        Ok(pid)
+    }
+
+    /// The kernel with this pid. It is killed when it is dropped.
+    pub(super) fn into_kernel(self, pid: Pid, kind: KernelKind) -> Result<Kernel, StartError> {
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|_| StartError::Malformed)?;
         let pidfd = watch_fd(Arc::new(pidfd), Interest::READABLE).map_err(StartError::Connection)?;
         Ok(Kernel {
@@ -128,7 +147,7 @@ impl KernelConnection {
             let open = self.fill();
             match self.lines.take() {
                 Some(line) => return Some(line),
-                None if !open || self.lines.is_too_long() => return None,
+                None if !open || self.lines.len() > MAX_HELLO => return None,
                 None => {}
             }
         }
@@ -295,6 +314,17 @@ impl Kernel {
         let mut line = serde_json::to_vec(command)?;
         line.push(b'\n');
         self.connection.stream.write_all(&line).await
+    }
+
+    /// Sends a command with the ends of other kernels. Descriptors arrive with the first bytes.
+    pub(super) async fn send_with_ends(&mut self, command: &Command<'_>, ends: Vec<KernelEnds>) -> io::Result<()> {
+        self.resume();
+        let mut line = serde_json::to_vec(command)?;
+        line.push(b'\n');
+        let stream = &mut self.connection.stream;
+        let sent = stream.async_io(Interest::WRITABLE, || ends::send_ends(&*stream, &line, &ends)).await?;
+        drop(ends);
+        stream.write_all(&line[sent..]).await
     }
 
     /// Discards what arrived while no cell ran. Returns false if the kernel is gone or unusable.

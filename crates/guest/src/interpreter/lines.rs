@@ -20,6 +20,11 @@ impl Lines {
         &mut self.bytes
     }
 
+    /// How many bytes are waiting.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     pub(super) fn is_too_long(&self) -> bool {
         self.searched > MAX_LINE
     }

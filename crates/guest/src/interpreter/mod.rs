@@ -4,6 +4,7 @@
 //! client ── HTTP ──▶ route ──▶ context (a task; one cell at a time) ── stream and two pipes ──▶ kernel
 //!                                 └─ wants a kernel ─▶ forkserver (a warm Python process that forks kernels)
 //!                                                  └─▶ bridge (a process of its own for each context of another language)
+//!                                 └─ fork ─▶ kernel forks copies of itself, each the kernel of a new context
 //! ```
 //!
 //! A context is a name, a language and a directory; its kernel may come and go. If a kernel dies, the running cell fails and
@@ -13,10 +14,13 @@
 mod cell;
 mod context;
 mod contexts;
+mod copies;
 mod create;
 mod driver;
+mod ends;
 mod events;
 mod execute;
+mod fork;
 mod forkserver;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;

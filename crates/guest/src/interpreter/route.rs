@@ -7,7 +7,7 @@ use hyper::body::Incoming;
 use serde::de::DeserializeOwned;
 
 use super::language::Language;
-use super::{Interpreter, create, execute, list, remove, restart};
+use super::{Interpreter, create, execute, fork, list, remove, restart};
 use crate::http::{HttpError, Reply, drain, json_reply, read_body, text_reply, with_cors};
 
 pub(super) async fn answer(interpreter: Arc<Interpreter>, request: Request<Incoming>) -> Reply {
@@ -38,8 +38,9 @@ async fn route(interpreter: &Arc<Interpreter>, request: Request<Incoming>) -> Re
         (&Method::POST, ["contexts"]) => create::create(interpreter, request).await,
         (&Method::GET, ["contexts"]) => Ok(list::list(interpreter, request).await),
         (&Method::POST, ["contexts", id, "restart"]) => restart::restart(interpreter, id, request).await,
+        (&Method::POST, ["contexts", id, "fork"]) => fork::fork(interpreter, id, request).await,
         (&Method::DELETE, ["contexts", id]) => remove::remove(interpreter, id, request).await,
-        (_, ["execute" | "contexts"] | ["contexts", _] | ["contexts", _, "restart"]) => {
+        (_, ["execute" | "contexts"] | ["contexts", _] | ["contexts", _, "restart" | "fork"]) => {
             Err(wrong_method(request).await)
         }
         _ => {

@@ -200,6 +200,7 @@ async fn contexts_of_a_secured_sandbox_need_a_token_and_its_public_ports_do_not(
         (Method::POST, "/contexts"),
         (Method::DELETE, "/contexts/x"),
         (Method::POST, "/contexts/x/restart"),
+        (Method::POST, "/contexts/x/fork"),
         (Method::GET, "//contexts/"),
         (Method::GET, "/%63ontexts"),
     ];
