@@ -252,7 +252,8 @@ async fn what_a_tool_writes_is_on_disk_when_the_call_returns() {
 
     let calls = Traced::read(trace.path());
     let writer = calls.iter().find(|call| call.line.contains("\"note.txt\"")).expect("the file gets its name").thread;
-    let of_writer = calls.iter().filter(|call| call.thread == writer && call.line.contains(OF_RUN));
+    // By descriptor: the same thread may have created the run's own directories before, by path.
+    let of_writer = calls.iter().filter(|call| call.thread == writer && call.directory().contains(OF_RUN));
     let steps: Vec<String> = of_writer.map(Traced::step).collect();
     let of_tree = |tree: &str| {
         ["mkdirat TREE", "fsync TREE", "fsync TREE/deep/NEW", "renameat TREE/deep", "fsync TREE/deep"]
@@ -292,10 +293,15 @@ impl Traced {
         calls
     }
 
+    /// The path behind its first descriptor.
+    fn directory(&self) -> &str {
+        self.line.split(['<', '>']).nth(1).unwrap()
+    }
+
     /// Its name and the path behind its first descriptor, below the directory of the run.
     fn step(&self) -> String {
         let name = self.line.split('(').next().unwrap();
-        let path = self.line.split(['<', '>']).nth(1).unwrap();
+        let path = self.directory();
         let path = path.split_once(OF_RUN).map_or(path, |(_, below)| below);
         let path = path.split_once("/.isopod-").map_or(path.to_owned(), |(directory, _)| format!("{directory}/NEW"));
         format!("{name} {path}")
