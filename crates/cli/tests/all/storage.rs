@@ -295,8 +295,9 @@ fn calls_that_wait_for_the_bucket_hold_up_no_pause_no_kill_and_no_unmount() {
     let mut inside = served.command(&["exec", &sandbox, "--", "md5sum", &format!("{place}/far")]).spawn().unwrap();
     let far = host.base().join("executions/run/far");
     let outside = std::thread::spawn(move || std::fs::read(far).is_err());
-    // Until both are in the daemon: what the kernel has not handed out yet would be easier to end.
-    wait_for(|| proxy.held() >= 2);
+    // Until both are in the daemon: what the kernel has not handed out yet would be easier to end. The daemon may also ask
+    // for something else meanwhile, so the proxy alone can't tell.
+    wait_for(|| proxy.held() >= 2 && waits_in_a_read("md5sum", &format!("{place}/far")));
     let paused = served.run(&["pause", &sandbox]);
     assert!(paused.stderr().contains("the sandbox, which keeps running"), "{}", paused.stderr());
     served.run(&["kill", &sandbox]).ok();
@@ -306,6 +307,23 @@ fn calls_that_wait_for_the_bucket_hold_up_no_pause_no_kill_and_no_unmount() {
     assert!(outside.join().unwrap(), "whoever waits on the host gets an error");
     served.stop();
     host.finish();
+}
+
+/// Whether a program waits in a read of the file that is its only argument. Nobody else may have a file with this path.
+fn waits_in_a_read(program: &str, file: &str) -> bool {
+    let started = format!("{program}\0{file}\0");
+    let mut processes = std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).map(|process| process.path());
+    processes.any(|process| {
+        let is_it = || Some(std::fs::read(process.join("cmdline")).ok()? == started.as_bytes());
+        // Of a process that waits: the number of the call, which is 0 for a read, and the descriptor.
+        let descriptor = || {
+            let call = std::fs::read_to_string(process.join("syscall")).ok()?;
+            let number = call.strip_prefix("0 0x")?.split(' ').next()?;
+            u32::from_str_radix(number, 16).ok()
+        };
+        let opened = |number: u32| std::fs::read_link(process.join(format!("fd/{number}"))).ok();
+        is_it() == Some(true) && descriptor().and_then(opened).is_some_and(|opened| opened == Path::new(file))
+    })
 }
 
 /// A server whose workspace is a bucket behind a proxy that can be cut off, with a file that only the bucket has.
