@@ -240,6 +240,8 @@ impl From<CreateError> for ApiError {
     fn from(error: CreateError) -> Self {
         match error {
             CreateError::UnknownTemplate(name) => Self::not_found(format!("template '{name}' not found")),
+            CreateError::UnknownSnapshot(_) => Self::not_found(error.to_string()),
+            CreateError::Memory(_) => Self::conflict(error.to_string()).with_code("snapshot_memory_not_restorable"),
             CreateError::TemplateNotReady { .. } => {
                 let building = Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
                 building.with_code("template_not_ready").retry_in(Duration::from_secs(10))

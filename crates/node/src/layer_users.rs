@@ -74,6 +74,7 @@ mod tests {
             labels: BTreeMap::new(),
             mounts: Vec::new(),
             features: Default::default(),
+            snapshot: None,
         });
         record.save(&directory).unwrap();
         directory

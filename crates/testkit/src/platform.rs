@@ -60,6 +60,7 @@ pub fn spec() -> SandboxSpec {
         labels: BTreeMap::new(),
         mounts: Vec::new(),
         features: KernelFeatures::default(),
+        snapshot: None,
     }
 }
 

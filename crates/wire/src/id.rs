@@ -17,6 +17,11 @@ pub struct SandboxId(String);
 #[serde(try_from = "String", into = "String")]
 pub struct ExecutionId(String);
 
+/// Identifies a snapshot on a node.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct SnapshotId(String);
+
 /// Why a text is not a valid id.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
@@ -42,6 +47,13 @@ impl ExecutionId {
     /// Makes an id from random bytes, after an `x`, so that the two kinds of ids look different in a log.
     pub fn from_random(bytes: [u8; RANDOM_LENGTH]) -> Self {
         Self(with_prefix('x', bytes))
+    }
+}
+
+impl SnapshotId {
+    /// Makes an id from random bytes, after an `s`.
+    pub fn from_random(bytes: [u8; RANDOM_LENGTH]) -> Self {
+        Self(with_prefix('s', bytes))
     }
 }
 
@@ -102,6 +114,7 @@ macro_rules! id_conversions {
 
 id_conversions!(SandboxId);
 id_conversions!(ExecutionId);
+id_conversions!(SnapshotId);
 
 #[cfg(test)]
 mod tests {

@@ -20,7 +20,7 @@ pub mod rpc;
 mod secret;
 
 pub use error_chain::error_chain;
-pub use id::{ExecutionId, IdError, SandboxId};
+pub use id::{ExecutionId, IdError, SandboxId, SnapshotId};
 pub use kernel_features::{ALLOW, FeatureError, FeatureGrants, KernelFeature, KernelFeatures, asks_for_fuse};
 pub use limits::{Bytes, Limits, LimitsError};
 pub use network::{Cidr, NetworkPolicy, NetworkPolicyError, PRIVATE_NETWORKS};

@@ -22,7 +22,7 @@ use crate::build::{
 };
 // Users of the node API find the type of its tokens here too.
 pub use crate::secret::Secret;
-use crate::{Bytes, ExecutionId, KernelFeatures, Limits, NetworkPolicy, SandboxId};
+use crate::{Bytes, ExecutionId, KernelFeatures, Limits, NetworkPolicy, SandboxId, SnapshotId};
 
 /// One incarnation of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -65,6 +65,10 @@ pub struct SandboxSpec {
     /// What of the kernel it has besides. Every incarnation has the same.
     #[serde(default, skip_serializing_if = "KernelFeatures::is_none")]
     pub features: KernelFeatures,
+    /// The snapshot that it starts from: its files, and its processes if the snapshot has memory. It then also has the
+    /// snapshot's template and features, whatever this says. It does not need the snapshot any more once it is created.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<SnapshotId>,
 }
 
 /// A part of the workspace that is mounted in a sandbox. The sandbox cannot reach any other part.
@@ -98,15 +102,35 @@ pub enum NodeState {
     Running,
     /// Its processes are frozen, with their memory in place.
     Frozen,
+    /// Its processes and their memory are on disk, and so they survive a reboot of the host.
+    Saved,
     /// It has no processes; its files are kept.
     Stopped,
+}
+
+/// A snapshot on a node.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NodeSnapshot {
+    /// Its id, which the caller has chosen.
+    pub id: SnapshotId,
+    /// Whether it has the processes and their memory, and not only the files.
+    pub has_memory: bool,
+    /// The template of its source.
+    pub template: String,
+    /// The limits of its source. With memory, sandboxes that start from it have the same.
+    pub limits: Limits,
+    /// When it was taken.
+    pub made_at: SystemTime,
+    /// What it takes on disk, without what its files share with others.
+    pub bytes: Bytes,
 }
 
 /// What a pause keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PauseMode {
-    /// Memory and files. Resumes instantly, but does not survive a reboot of the host.
+    /// Memory and files. Resumes instantly. A node that can save memory does so after a while, or when memory is short;
+    /// otherwise it does not survive a reboot of the host.
     Memory,
     /// Only the files. The processes end, and a resume starts a new guest.
     Filesystem,
@@ -258,6 +282,12 @@ pub enum CreateError {
     /// The template does not exist on this node.
     #[error("unknown template {0:?}")]
     UnknownTemplate(String),
+    /// The snapshot does not exist on this node.
+    #[error("unknown snapshot {0}")]
+    UnknownSnapshot(SnapshotId),
+    /// The snapshot's memory cannot be restored here, for example because the host's programs have changed since.
+    #[error("cannot restore the snapshot's memory: {0}")]
+    Memory(String),
     /// The template is being built; retry later.
     #[error("template {template:?} is being built: {progress}")]
     TemplateNotReady {
@@ -298,6 +328,9 @@ pub enum NodeError {
     /// It still runs: a process in it is stuck in a system call, for example on the workspace.
     #[error("sandbox {0} could not be stopped in time")]
     NotStopped(Incarnation),
+    /// Its memory cannot be saved or restored, for a reason that lies in its processes or in its host. It goes on as before.
+    #[error("the memory of sandbox {incarnation} cannot be saved or restored: {reason}")]
+    Memory { incarnation: Incarnation, reason: String },
     /// Its workspace cannot be mounted now; a later attempt may succeed.
     #[error("the workspace of sandbox {incarnation} is not available: {reason}")]
     Workspace { incarnation: Incarnation, reason: String },
@@ -351,6 +384,35 @@ pub trait NodeApi: Send + Sync + 'static {
 
     /// Resumes a paused sandbox. Returns a new incarnation if its processes had to be started again.
     async fn resume(&self, incarnation: &Incarnation) -> Result<Incarnation, NodeError>;
+
+    /// Why memory cannot be saved on this node, with what to do about it. `None` if it can.
+    async fn no_memory_snapshots(&self) -> Option<String> {
+        Some("this node cannot save memory".to_owned())
+    }
+
+    /// Takes a snapshot of a running sandbox under a new id, with its processes or only its files. The sandbox stands still
+    /// for a moment and goes on. After an error, there is no snapshot.
+    async fn snapshot(
+        &self,
+        incarnation: &Incarnation,
+        id: &SnapshotId,
+        with_memory: bool,
+    ) -> Result<NodeSnapshot, NodeError> {
+        let _ = (id, with_memory);
+        let reason = "this node cannot take snapshots".to_owned();
+        Err(NodeError::Memory { incarnation: incarnation.clone(), reason })
+    }
+
+    /// The snapshots on this node.
+    async fn snapshots(&self) -> Vec<NodeSnapshot> {
+        Vec::new()
+    }
+
+    /// Removes a snapshot. Sandboxes that were created from it stay. Succeeds if it is already gone.
+    async fn remove_snapshot(&self, id: &SnapshotId) -> io::Result<()> {
+        let _ = id;
+        Ok(())
+    }
 
     /// Replaces the network policy of a sandbox.
     async fn set_network(&self, incarnation: &Incarnation, policy: NetworkPolicy) -> Result<(), NodeError>;

@@ -48,6 +48,9 @@ impl From<ActError> for ApiError {
                 let message = "could not pause the sandbox, which keeps running: a process in it is blocked, for example on the workspace";
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_in(Duration::from_secs(5))
             }
+            ActError::Node(NodeError::Memory { .. }) => {
+                Self::new(StatusCode::CONFLICT, error.to_string()).with_code("memory_not_saved").without_retry()
+            }
             ActError::Node(NodeError::Workspace { reason, .. }) => CreateError::Workspace(reason).into(),
             ActError::Node(_) | ActError::NodePanicked => Self::internal(&error),
             ActError::NodeTimeout(_) => Self::new(StatusCode::GATEWAY_TIMEOUT, error.to_string()),

@@ -305,6 +305,7 @@ fn spec_of(
         labels: labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         mounts,
         features,
+        snapshot: None,
     })
 }
 

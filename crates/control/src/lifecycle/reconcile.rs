@@ -86,7 +86,7 @@ pub(super) async fn adopt(fleet: &Arc<Fleet>, mut row: SandboxRow, found: &NodeS
     row.state = match (was, found.state) {
         (State::Ending(reason), _) => State::Ending(reason),
         (_, NodeState::Running) => State::Running,
-        (_, NodeState::Frozen) => State::Paused(PauseMode::Memory),
+        (_, NodeState::Frozen | NodeState::Saved) => State::Paused(PauseMode::Memory),
         (_, NodeState::Stopped) => State::Paused(PauseMode::Filesystem),
     };
     match (was, row.state) {

@@ -217,6 +217,7 @@ pub(crate) fn build_spec(limits: Limits, network: NetworkPolicy, env: BTreeMap<S
         labels: BTreeMap::from([(LABEL.to_owned(), String::new())]),
         mounts: Vec::new(),
         features: KernelFeatures::default(),
+        snapshot: None,
     }
 }
 

@@ -30,7 +30,7 @@ impl Sandboxes {
                 let _ = tokio::task::spawn_blocking(move || restore(&provisioner, &record)).await;
                 thaw(&sandbox, &mut inner)
             }
-            NodeState::Stopped => self.start_again(&sandbox, &mut inner).await,
+            NodeState::Saved | NodeState::Stopped => self.start_again(&sandbox, &mut inner).await,
         }
     }
 

@@ -38,6 +38,7 @@ async fn make(server: &Server, id: &str, owner: &str) -> Incarnation {
         labels: BTreeMap::from([("isopod.owner".to_owned(), owner.to_owned())]),
         mounts: Vec::new(),
         features: Default::default(),
+        snapshot: None,
     };
     server.node.create(spec).await.unwrap()
 }

@@ -86,6 +86,7 @@ fn spec(with_disk: bool) -> anyhow::Result<SandboxSpec> {
         labels: Default::default(),
         mounts: Vec::new(),
         features: Default::default(),
+        snapshot: None,
     })
 }
 

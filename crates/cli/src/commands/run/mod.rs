@@ -125,6 +125,7 @@ pub(super) fn new_spec(template: &str) -> anyhow::Result<SandboxSpec> {
         labels: BTreeMap::new(),
         mounts: Vec::new(),
         features: KernelFeatures::default(),
+        snapshot: None,
     })
 }
 
@@ -139,6 +140,7 @@ fn spec(args: &RunArgs) -> anyhow::Result<SandboxSpec> {
         },
         env: environment(&args.env)?,
         features: args.allow.iter().copied().collect(),
+        snapshot: None,
         ..new_spec(args.template.as_deref().unwrap_or(usual))?
     })
 }

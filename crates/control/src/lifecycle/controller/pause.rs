@@ -40,7 +40,7 @@ impl Controller {
         match paused {
             Ok(()) => self.paused(mode).await,
             // An earlier call that timed out has succeeded after all.
-            Err(ActError::Node(NodeError::WrongState { state: NodeState::Frozen, .. })) => {
+            Err(ActError::Node(NodeError::WrongState { state: NodeState::Frozen | NodeState::Saved, .. })) => {
                 self.paused(PauseMode::Memory).await;
             }
             Err(ActError::Node(NodeError::WrongState { state: NodeState::Stopped, .. })) => {

@@ -42,7 +42,7 @@ impl Controller {
         let Some(found) = found else { return self.gone(Ending::Lost).await };
         self.row.execution = Some(found.incarnation.execution);
         match (found.state, self.row.state) {
-            (NodeState::Frozen, _) => self.paused(PauseMode::Memory).await,
+            (NodeState::Frozen | NodeState::Saved, _) => self.paused(PauseMode::Memory).await,
             (NodeState::Stopped, _) => self.paused(PauseMode::Filesystem).await,
             (NodeState::Running, State::Resuming(_)) => self.resumed().await,
             (NodeState::Running, _) => self.mark_running().await,

@@ -57,7 +57,8 @@ pub(super) fn of_create(refusal: CreateRefusal) -> BackendError {
 fn of_node_create(error: CreateError) -> BackendError {
     let message = error.to_string();
     match error {
-        CreateError::UnknownTemplate(_) => BackendError::NotFound { message },
+        CreateError::UnknownTemplate(_) | CreateError::UnknownSnapshot(_) => BackendError::NotFound { message },
+        CreateError::Memory(_) => BackendError::Conflict { message },
         CreateError::TemplateNotReady { .. } => later(message, BUILDING, Effect::None),
         CreateError::Full(_) => later(message, FULL, Effect::None),
         CreateError::Workspace(_) => later(message, AWAY, Effect::None),
