@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use isopod_control::files::FileStore;
 use isopod_control::lifecycle::Fleet;
 use isopod_control::templates::Catalogue;
-use isopod_control::workspace::Workspace;
 use isopod_control::{App, ServeConfig};
+use isopod_files::FileStore;
+use isopod_files::workspace::Workspace;
 use isopod_outbound::Trust;
 use isopod_store::StoreError;
 use tokio::task::JoinSet;

@@ -9,12 +9,12 @@ use isopod_store::{Retention, Store};
 use isopod_wire::{Cidr, FeatureGrants, Limits};
 
 use crate::delivery::Unacknowledged;
-use crate::files::FileLimits;
 use crate::lifecycle::TeamLimits;
 use crate::listener::ConnectionLimits;
 use crate::templates::BuildLimits;
 use crate::tls::TlsIdentity;
-use crate::workspace::Workspace;
+use isopod_files::FileLimits;
+use isopod_files::workspace::Workspace;
 use isopod_identity::TeamTokens;
 
 /// The configuration of a server.

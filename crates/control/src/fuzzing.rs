@@ -10,8 +10,8 @@ use isopod_outbound::Target;
 use isopod_store::clock::Timestamp;
 use isopod_store::{RunId, is_workspace_id};
 
-use crate::files::{InnerPath, Key};
 use crate::templates::{Reference, parse_tag, unpack_context};
+use isopod_files::{InnerPath, Key};
 
 pub use crate::edge::fuzz::{edge_route, edge_stream};
 pub use crate::lifecycle::fuzz::guest_pages;

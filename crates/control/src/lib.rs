@@ -6,31 +6,29 @@
 //! their own routes, and `isopod-server` combines them.
 
 mod config;
-mod default_mount;
 mod delivery;
 pub mod edge;
-pub mod files;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod http;
 pub mod lifecycle;
 pub mod listener;
 mod per_team_limit;
+mod retention;
 mod start;
 pub mod telemetry;
 pub mod templates;
 mod tls;
 mod upstream;
 mod webhooks;
-pub mod workspace;
 
 pub use config::ServeConfig;
-pub use default_mount::{DefaultMountError, DefaultMounts, EVERY_TEAM};
 pub use delivery::Unacknowledged;
 pub use http::App;
 pub use isopod_identity::{TeamTokens, TokenKey};
 pub use lifecycle::TeamLimits;
 pub use listener::ConnectionLimits;
+pub use retention::{is_used, run_retention};
 pub use start::{Core, JournalWriter, StartError, open_app, open_connections};
 pub use templates::BuildLimits;
 pub use tls::{TlsError, TlsIdentity};

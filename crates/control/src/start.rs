@@ -14,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::ServeConfig;
 use crate::edge::{Domains, Edge};
-use crate::files::FileStore;
 use crate::http::{ApiSettings, App, BrowserRules};
 use crate::lifecycle::{
     Fleet, FleetSettings, Journal, reconcile, run_idle_close, run_output, run_recheck, run_sampler,
@@ -22,7 +21,8 @@ use crate::lifecycle::{
 use crate::listener::{Connections, ListenerSettings};
 use crate::templates::Catalogue;
 use crate::webhooks::{Poster, run_deliveries};
-use crate::workspace::Workspace;
+use isopod_files::FileStore;
+use isopod_files::workspace::Workspace;
 use isopod_identity::TokenCheck;
 
 /// Why the server could not start.

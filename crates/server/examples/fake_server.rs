@@ -16,7 +16,7 @@ mod hostile;
 #[allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "shared with the tests, which use all of it")]
 mod node;
 
-use isopod_control::workspace::Workspace;
+use isopod_files::workspace::Workspace;
 use isopod_server::{ServerConfig, serve};
 use isopod_store::Store;
 use isopod_wire::node::Secret;

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use isopod_agents::{Agents, OpenError};
 use isopod_api::audit::Recorder;
-use isopod_control::files::run_retention;
 use isopod_control::listener::accept_all;
+use isopod_control::run_retention;
 use isopod_control::templates::run_template_maintenance;
 use isopod_control::{Core, StartError, open_app, open_connections};
 use isopod_service::{Service, run_reconciler};

@@ -13,8 +13,8 @@ use isopod_api::{
     ApiError, Caller, Created, DescribeInput, Description, Download, Empty, Headers, Listing, NoContent, Param, Query,
     QueryParams,
 };
-use isopod_control::files::{Key, KeyQuery, ListedFile, Metadata, Opened, blocking};
 use isopod_control::http::{expected_size, receive, send};
+use isopod_files::{Key, KeyQuery, ListedFile, Metadata, Opened, blocking};
 use isopod_store::clock::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
-use isopod_control::files::FileSink as _;
+use isopod_files::FileSink as _;
 use isopod_store::clock::Timestamp;
 use isopod_store::{ArtifactInfo, ExpiredPromotion, FileFacts, Owner, Promotion, StoreError, TeamId};
 

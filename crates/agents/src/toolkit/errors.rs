@@ -3,9 +3,9 @@
 
 use std::time::Duration;
 
-use isopod_control::files::FileError;
 use isopod_control::lifecycle::{ActError, CreateRefusal};
 use isopod_control::templates::FindError;
+use isopod_files::FileError;
 use isopod_guest_client::GuestError;
 use isopod_store::StoreError;
 

@@ -7,7 +7,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use isopod_control::files::{Files, Key, Offloaded, blocking, pieces_of};
+use isopod_files::{Files, Key, Offloaded, blocking, pieces_of};
 use isopod_guest_client::Reservation;
 use isopod_guest_client::guest::{Guest, StartProcess, Upload};
 use serde::Deserialize;

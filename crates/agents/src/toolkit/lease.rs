@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isopod_control::lifecycle::{CreateRefusal, GuestConnection, NewSandbox, SESSION_KEY, Sandbox};
-use isopod_control::workspace::EXECUTION_KEY;
+use isopod_files::workspace::EXECUTION_KEY;
 use isopod_lease::{EndLease, Holder, LeaseEnded, LeaseName, Leased, Opened};
 use isopod_store::clock::Timestamp;
 use isopod_store::{ExecutionClaim, NetworkSettings};

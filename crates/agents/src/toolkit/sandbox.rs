@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isopod_control::lifecycle::{GuestConnection, Sandbox};
-use isopod_control::workspace::Workspace;
+use isopod_files::workspace::Workspace;
 use isopod_guest_client::MemoryBudget;
 use isopod_store::clock::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -152,7 +152,7 @@ impl Toolkit {
             return json!({ "configured": false });
         };
         let found = match files.files(self.execution.clone()).await {
-            Ok(files) => isopod_control::files::blocking(move || files.ensure().map(|_| files.root_path())).await,
+            Ok(files) => isopod_files::blocking(move || files.ensure().map(|_| files.root_path())).await,
             Err(error) => Err(error),
         };
         match found {

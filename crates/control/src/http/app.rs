@@ -7,11 +7,11 @@ use isopod_outbound::Policy;
 use isopod_wire::Cidr;
 
 use crate::edge::{Domains, PreviewNames};
-use crate::files::FileStore;
 use crate::lifecycle::Fleet;
 use crate::per_team_limit::PerTeamLimit;
 use crate::templates::Catalogue;
-use crate::workspace::Workspace;
+use isopod_files::FileStore;
+use isopod_files::workspace::Workspace;
 
 /// The maximum number of images that one team exports at the same time. Each is a file on the server's disk until the
 /// client has read it.

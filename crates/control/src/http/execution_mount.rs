@@ -7,7 +7,7 @@ use isopod_store::is_workspace_id;
 use super::app::App;
 use super::volume_mounts::checked_path;
 use crate::lifecycle::NewSandbox;
-use crate::workspace::{EXECUTION_KEY, Workspace};
+use isopod_files::workspace::{EXECUTION_KEY, Workspace};
 
 /// Variables by which programs tell the code in a sandbox where its files are.
 const BASE_PATH: &str = "STORAGE_BASE_PATH";

@@ -8,7 +8,7 @@ use futures::StreamExt as _;
 use http::{HeaderMap, header};
 use isopod_api::{ApiError, body_error};
 
-use crate::files::{FileError, FileSink, FileStore, Offloaded, pieces_of};
+use isopod_files::{FileError, FileSink, FileStore, Offloaded, pieces_of};
 
 /// Writes the body to the sink that `begin` creates, and returns the sink's result. A body that breaks off leaves
 /// nothing.

@@ -13,8 +13,8 @@ use isopod_store::Template;
 use isopod_wire::build::{ExportError, ExportSpec};
 
 use super::app::App;
-use crate::files::exactly;
 use crate::templates::{DEFAULT_TAG, FindError, Reference};
+use isopod_files::exactly;
 
 pub(super) enum ExportTemplate {}
 

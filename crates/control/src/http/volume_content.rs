@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 use super::app::App;
 use super::file_bodies::file_store;
 use super::file_bodies::{expected_size, receive, send};
-use crate::files::{EntryStat, FileError, InnerPath, Ownership, VolumeFiles, blocking};
+use isopod_files::{EntryStat, FileError, InnerPath, Ownership, VolumeFiles, blocking};
 
 /// A volume whose token the request has.
 pub(super) struct OpenVolume {

@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 use super::app::App;
 use super::file_bodies::file_store;
 use crate::lifecycle::{NewSandbox, Sandbox};
-use crate::workspace::{EXECUTION_KEY, VOLUMES};
+use isopod_files::workspace::{EXECUTION_KEY, VOLUMES};
 
 /// A mount as the SDKs send it.
 #[derive(Debug, Deserialize, ToSchema)]

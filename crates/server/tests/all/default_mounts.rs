@@ -5,8 +5,8 @@ use crate::support;
 
 use std::collections::BTreeMap;
 
-use isopod_control::DefaultMounts;
-use isopod_control::workspace::Workspace;
+use isopod_files::DefaultMounts;
+use isopod_files::workspace::Workspace;
 use isopod_wire::FeatureGrants;
 use serde_json::{Value, json};
 

@@ -102,7 +102,7 @@ async fn what_opens_this_server_stays_outside_in_every_form_and_a_services_own_p
     let root = tempfile::tempdir().unwrap();
     let path = root.path().to_owned();
     let server = Server::start_with(move |config| {
-        config.control.workspace = Some(isopod_control::workspace::Workspace::new(&path));
+        config.control.workspace = Some(isopod_files::workspace::Workspace::new(&path));
         config.control.team_tokens = Some(isopod_control::TeamTokens {
             key: isopod_control::TokenKey::Secret(isopod_wire::node::Secret("secret".to_owned())),
             issuer: None,

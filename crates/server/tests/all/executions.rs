@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Method;
-use isopod_control::workspace::Workspace;
+use isopod_files::workspace::Workspace;
 use serde_json::json;
 
 use support::server::until;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use isopod_client::storage::{KeyError, StorageError};
 use isopod_client::{ApiError, Client, ClientConfig, FileStorage, Toolkit};
-use isopod_control::workspace::Workspace;
+use isopod_files::workspace::Workspace;
 use serde_json::{Value, json};
 
 use support::Server;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use http::Method;
-use isopod_control::workspace::Workspace;
+use isopod_files::workspace::Workspace;
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;

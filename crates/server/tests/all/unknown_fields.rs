@@ -5,7 +5,7 @@ use crate::support;
 
 use bytes::Bytes;
 use http::Method;
-use isopod_control::workspace::Workspace;
+use isopod_files::workspace::Workspace;
 use serde_json::{Value, json};
 
 use support::server::until;

@@ -7,7 +7,7 @@ use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::PathBuf;
 
 use http::Method;
-use isopod_control::workspace::Workspace;
+use isopod_files::workspace::Workspace;
 use isopod_wire::FeatureGrants;
 use serde_json::{Value, json};
 

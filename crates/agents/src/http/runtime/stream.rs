@@ -9,8 +9,8 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt as _};
 use http::header;
 use isopod_api::{ApiError, Download, body_error};
-use isopod_control::files::{Offloaded, exactly};
 use isopod_control::http::is_in_the_way;
+use isopod_files::{Offloaded, exactly};
 
 use crate::sessions::{HostTree, RelPath, SessionError, WorkspaceError, content_type};
 

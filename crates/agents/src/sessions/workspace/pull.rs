@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use futures::{StreamExt as _, stream};
-use isopod_control::files::Offloaded;
+use isopod_files::Offloaded;
 use isopod_guest_client::GuestError;
 use isopod_guest_client::guest::{Guest, Tree, TreeEntry};
 use isopod_store::clock::Timestamp;

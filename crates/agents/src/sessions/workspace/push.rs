@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::TryFutureExt as _;
-use isopod_control::files::pieces_of;
+use isopod_files::pieces_of;
 use isopod_guest_client::guest::{Guest, Upload};
 use isopod_guest_client::{GuestError, TransportError};
 use isopod_store::{FileFacts, FileHash};

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use isopod_control::files::FileSink;
+use isopod_files::FileSink;
 use isopod_store::secrets::new_uuid;
 use isopod_store::{FileFacts, FileHash};
 use md5::Md5;

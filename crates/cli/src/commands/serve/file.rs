@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use isopod_agents::{RunsConfig, SearchSettings, SessionSettings};
-use isopod_control::files::FileLimits;
-use isopod_control::{DefaultMounts, EVERY_TEAM, TeamLimits};
+use isopod_control::TeamLimits;
+use isopod_files::{DefaultMounts, EVERY_TEAM, FileLimits};
 use isopod_server::ServerConfig;
 use isopod_store::Retention;
 use isopod_wire::node::Secret;

@@ -4,8 +4,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
-use isopod_control::files::FileLimits;
-use isopod_control::workspace::Workspace;
+use isopod_files::FileLimits;
+use isopod_files::workspace::Workspace;
 use isopod_node::{PoolSize, RegistrySettings};
 use isopod_outbound::Policy;
 use isopod_server::ServerConfig;

@@ -22,7 +22,7 @@ pub(super) fn mount(verb: &Verb<'_>, args: &MountArgs) -> anyhow::Result<ExitCod
     }
     storage.client().mount(&path, only).map_err(explain)?;
     if args.only.is_none() {
-        let executions = path.join(isopod_control::workspace::EXECUTIONS);
+        let executions = path.join(isopod_files::workspace::EXECUTIONS);
         std::fs::create_dir_all(&executions).with_context(|| format!("could not make {}", executions.display()))?;
     }
     try_writing(&path)?;

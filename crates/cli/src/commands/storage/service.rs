@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use isopod_control::workspace::{EnsureWorkspace, Workspace, WorkspaceError};
+use isopod_files::workspace::{EnsureWorkspace, Workspace, WorkspaceError};
 use isopod_node::{MountedPart, ServedPart, WorkspaceServer, WorkspaceUnavailable};
 use isopod_storage::{ClientError, DaemonProgram, FailureKind, MountStatus, NewMount, StorageClient, StorageSettings};
 use isopod_wire::error_chain;

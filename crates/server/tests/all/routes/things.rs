@@ -1,6 +1,6 @@
 //! One of everything that a path can name, all of one team.
 
-use isopod_control::workspace::Workspace;
+use isopod_files::workspace::Workspace;
 use isopod_store::Scope;
 use serde_json::{Value, json};
 

@@ -50,7 +50,7 @@ impl DefaultMounts {
     }
 
     /// The execution for a sandbox of this team and template. The template's comes before the team's.
-    pub(crate) fn execution_of(&self, team: &str, templates: &[&str]) -> Option<String> {
+    pub fn execution_of(&self, team: &str, templates: &[&str]) -> Option<String> {
         let of_template = templates.iter().find_map(|name| self.0.get(&format!("{TEMPLATE}{name}")));
         let found = of_template.or_else(|| self.0.get(team)).or_else(|| self.0.get(EVERY_TEAM))?;
         (found != NOTHING).then(|| found.replace(TEAM, &plain(team)))

@@ -5,12 +5,12 @@ use rustix::fs::FileType;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::error::FileError;
-use super::key::{METADATA, parse_prefix};
-use super::path::InnerPath;
-use super::store::Files;
-use super::tree::Tree;
-use super::walk::Found;
+use crate::error::FileError;
+use crate::key::{METADATA, parse_prefix};
+use crate::path::InnerPath;
+use crate::store::Files;
+use crate::tree::Tree;
+use crate::walk::Found;
 
 /// Selects files.
 #[derive(Clone, Debug, Default)]
@@ -54,14 +54,14 @@ impl Files {
     }
 
     /// Returns the total size of all files in bytes.
-    pub(super) fn measure(&self, tree: &Tree) -> Result<u64, FileError> {
+    pub(crate) fn measure(&self, tree: &Tree) -> Result<u64, FileError> {
         let found = tree.list(&InnerPath::root(), usize::MAX).map_err(FileError::doing("measure", ""))?;
         Ok(found.iter().filter(|found| found.kind() == FileType::RegularFile).map(Found::size).sum())
     }
 }
 
 /// Returns the complete regular files below a directory.
-pub(super) fn files_in(tree: &Tree, path: &InnerPath) -> Result<Vec<Found>, FileError> {
+pub(crate) fn files_in(tree: &Tree, path: &InnerPath) -> Result<Vec<Found>, FileError> {
     let mut found = tree.list(path, usize::MAX).map_err(FileError::doing("list", path.as_str()))?;
     found.retain(|found| found.kind() == FileType::RegularFile && !found.is_unfinished());
     Ok(found)

@@ -9,9 +9,9 @@ use isopod_store::secrets::new_name;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use super::UNFINISHED;
-use super::path::InnerPath;
-use super::tree::Tree;
+use crate::UNFINISHED;
+use crate::path::InnerPath;
+use crate::tree::Tree;
 
 /// The maximum depth of nested directories. Each level holds a descriptor while it is visited.
 const MAX_DEPTH: usize = 100;

@@ -4,12 +4,12 @@ use std::io::Read as _;
 
 use bytes::Bytes;
 
-use super::FileSink as _;
-use super::error::FileError;
-use super::key::Key;
-use super::metadata::Metadata;
-use super::path::InnerPath;
-use super::store::Files;
+use crate::FileSink as _;
+use crate::error::FileError;
+use crate::key::Key;
+use crate::metadata::Metadata;
+use crate::path::InnerPath;
+use crate::store::Files;
 
 const PIECE: usize = 1 << 20;
 

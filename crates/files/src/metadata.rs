@@ -4,9 +4,9 @@ use std::io::{Read as _, Write as _};
 
 use serde_json::{Map, Value};
 
-use super::error::FileError;
-use super::key::Key;
-use super::tree::Tree;
+use crate::error::FileError;
+use crate::key::Key;
+use crate::tree::Tree;
 
 /// Longer text is not treated as metadata.
 pub(crate) const MAX_BYTES: usize = 16 << 10;
@@ -42,7 +42,7 @@ impl Metadata {
     }
 
     /// Reads the metadata of a file. Code in a sandbox can write anything there, so invalid metadata counts as missing.
-    pub(super) fn read(tree: &Tree, key: &Key) -> Result<Option<Self>, FileError> {
+    pub(crate) fn read(tree: &Tree, key: &Key) -> Result<Option<Self>, FileError> {
         let path = key.metadata_path();
         let failed = |source| FileError::doing("read", path.as_str())(source);
         let file = match tree.open_file(&path).map_err(failed) {
@@ -56,7 +56,7 @@ impl Metadata {
         Ok(Self::parse(&text))
     }
 
-    pub(super) fn write(&self, tree: &Tree, key: &Key) -> Result<(), FileError> {
+    pub(crate) fn write(&self, tree: &Tree, key: &Key) -> Result<(), FileError> {
         let path = key.metadata_path();
         let failed = |source| FileError::doing("write", path.as_str())(source);
         let (new, mut file) = tree.begin_file(&path).map_err(failed)?;
@@ -65,7 +65,7 @@ impl Metadata {
         new.finish().map_err(failed)
     }
 
-    pub(super) fn remove(tree: &Tree, key: &Key) -> Result<(), FileError> {
+    pub(crate) fn remove(tree: &Tree, key: &Key) -> Result<(), FileError> {
         let path = key.metadata_path();
         match tree.remove_file(&path).map_err(FileError::doing("remove", path.as_str())) {
             Err(FileError::NotFound(_) | FileError::IsDirectory(_)) | Ok(()) => Ok(()),

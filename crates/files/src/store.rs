@@ -2,33 +2,34 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Duration;
 
 use isopod_store::ExecutionName;
 
-use super::error::FileError;
-use super::execution;
-use super::execution::SUB_DIRS;
-use super::key::Key;
-use super::metadata::Metadata;
-use super::meter::{FileLimits, Meter, Meters};
-use super::path::InnerPath;
-use super::tree::{Links, Tree};
+use crate::error::FileError;
+use crate::execution;
+use crate::execution::SUB_DIRS;
+use crate::key::Key;
+use crate::metadata::Metadata;
+use crate::meter::{FileLimits, Meter, Meters};
+use crate::path::InnerPath;
+use crate::tree::{Links, Tree};
 use crate::workspace::Workspace;
 
 /// Gives access to all files of the workspace.
 #[derive(Debug)]
 pub struct FileStore {
-    pub(super) workspace: Workspace,
-    pub(super) limits: FileLimits,
+    pub(crate) workspace: Workspace,
+    pub(crate) limits: FileLimits,
     meters: Meters,
 }
 
 /// The files of one execution. Its methods block on the disk, so call them on a thread that may block.
 #[derive(Clone, Debug)]
 pub struct Files {
-    pub(super) store: Arc<FileStore>,
-    pub(super) execution: ExecutionName,
-    pub(super) meter: Arc<Meter>,
+    pub(crate) store: Arc<FileStore>,
+    pub(crate) execution: ExecutionName,
+    pub(crate) meter: Arc<Meter>,
     top: Arc<Tree>,
 }
 
@@ -42,7 +43,7 @@ pub struct Opened {
 }
 
 impl FileStore {
-    pub(crate) fn new(workspace: Workspace, limits: FileLimits) -> Self {
+    pub fn new(workspace: Workspace, limits: FileLimits) -> Self {
         Self { workspace, limits, meters: Meters::default() }
     }
 
@@ -53,14 +54,19 @@ impl FileStore {
         Ok(Files { store: Arc::clone(self), execution, meter, top })
     }
 
+    /// How long an execution that nothing uses is kept. `None` keeps it for ever.
+    pub fn execution_retention(&self) -> Option<Duration> {
+        self.limits.execution_retention
+    }
+
     /// Returns the tree of the whole workspace.
-    pub(super) async fn top(&self, links: Links) -> Result<Tree, FileError> {
+    pub(crate) async fn top(&self, links: Links) -> Result<Tree, FileError> {
         let root = self.workspace.root().await?.to_owned();
-        super::blocking(move || Tree::open(&root, links).map_err(FileError::doing("open", &root.to_string_lossy())))
+        crate::blocking(move || Tree::open(&root, links).map_err(FileError::doing("open", &root.to_string_lossy())))
             .await
     }
 
-    pub(super) fn forget_meter(&self, execution: &ExecutionName) {
+    pub(crate) fn forget_meter(&self, execution: &ExecutionName) {
         self.meters.forget(execution);
     }
 }
@@ -91,7 +97,7 @@ impl Files {
     }
 
     /// Returns the execution's directory, if it exists.
-    pub(super) fn tree(&self) -> Result<Tree, FileError> {
+    pub(crate) fn tree(&self) -> Result<Tree, FileError> {
         let subtree = execution::subtree(&self.execution);
         self.top.below(&subtree).map_err(FileError::doing("open", subtree.as_str()))
     }

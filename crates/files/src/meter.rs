@@ -32,7 +32,7 @@ const VALID_FOR: Duration = Duration::from_secs(20);
 const MAX_METERS: usize = 10_000;
 
 #[derive(Debug, Default)]
-pub(super) struct Meters(Mutex<HashMap<ExecutionName, Arc<Meter>>>);
+pub(crate) struct Meters(Mutex<HashMap<ExecutionName, Arc<Meter>>>);
 
 /// The usage of one execution.
 #[derive(Debug, Default)]
@@ -45,7 +45,7 @@ pub(crate) struct Meter {
 }
 
 impl Meters {
-    pub(super) fn of(&self, execution: &ExecutionName) -> Arc<Meter> {
+    pub(crate) fn of(&self, execution: &ExecutionName) -> Arc<Meter> {
         let mut meters = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if meters.len() >= MAX_METERS {
             meters.retain(|_, meter| Arc::strong_count(meter) > 1);
@@ -53,14 +53,14 @@ impl Meters {
         Arc::clone(meters.entry(execution.clone()).or_default())
     }
 
-    pub(super) fn forget(&self, execution: &ExecutionName) {
+    pub(crate) fn forget(&self, execution: &ExecutionName) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(execution);
     }
 }
 
 impl Meter {
     /// Ensures that the usage is known, by calling `measure` if necessary.
-    pub(super) fn ensure_measured<E>(&self, measure: impl FnOnce() -> Result<u64, E>) -> Result<(), E> {
+    pub(crate) fn ensure_measured<E>(&self, measure: impl FnOnce() -> Result<u64, E>) -> Result<(), E> {
         let mut measured = self.measured.lock().unwrap_or_else(PoisonError::into_inner);
         if measured.is_none_or(|at| at.elapsed() > VALID_FOR) {
             self.used.store(measure()?, Ordering::Relaxed);
@@ -70,18 +70,18 @@ impl Meter {
     }
 
     /// Counts additional bytes. Returns false if that would exceed `quota`.
-    pub(super) fn take(&self, bytes: u64, quota: u64) -> bool {
+    pub(crate) fn take(&self, bytes: u64, quota: u64) -> bool {
         let grown = |used: u64| used.checked_add(bytes).filter(|used| *used <= quota);
         self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown).is_ok()
     }
 
-    pub(super) fn give_back(&self, bytes: u64) {
+    pub(crate) fn give_back(&self, bytes: u64) {
         let less = |used: u64| Some(used.saturating_sub(bytes));
         // The closure always returns a value.
         let _ = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
-    pub(super) fn lock_commit(&self) -> MutexGuard<'_, ()> {
+    pub(crate) fn lock_commit(&self) -> MutexGuard<'_, ()> {
         self.commit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

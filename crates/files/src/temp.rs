@@ -6,11 +6,11 @@ use std::time::Duration;
 use isopod_store::clock::Timestamp;
 use rustix::fs::FileType;
 
-use super::error::FileError;
-use super::path::InnerPath;
-use super::store::Files;
-use super::tree::Tree;
-use super::walk::Found;
+use crate::error::FileError;
+use crate::path::InnerPath;
+use crate::store::Files;
+use crate::tree::Tree;
+use crate::walk::Found;
 
 const TEMP: &str = "temp";
 /// No client takes this long to write one file.

@@ -2,7 +2,7 @@
 
 use isopod_store::ExecutionName;
 
-use super::path::InnerPath;
+use crate::path::InnerPath;
 use crate::workspace::EXECUTIONS;
 
 /// The subdirectories that every execution has. A key may start with the first component of each.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::default_mount::DefaultMounts;
+use crate::DefaultMounts;
 use isopod_wire::compat::WORKSPACE_PATH;
 use isopod_wire::node::WorkspaceMount;
 
@@ -106,15 +106,15 @@ impl Workspace {
         self.by_metadata
     }
 
-    pub(crate) fn bucket(&self) -> Option<&str> {
+    pub fn bucket(&self) -> Option<&str> {
         self.bucket.as_deref()
     }
 
-    pub(crate) fn base_path(&self) -> &str {
+    pub fn base_path(&self) -> &str {
         &self.base_path
     }
 
-    pub(crate) fn default_mounts(&self) -> &DefaultMounts {
+    pub fn default_mounts(&self) -> &DefaultMounts {
         &self.default_mounts
     }
 }

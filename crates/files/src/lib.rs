@@ -4,8 +4,9 @@
 //! same time. Therefore nothing is assumed about them: the kernel resolves paths below their own tree ([`tree`]), files
 //! appear complete or not at all, and entries that are removed concurrently count as missing.
 //!
-//! [`Workspace`]: crate::Workspace
+//! [`Workspace`]: workspace::Workspace
 
+mod default_mount;
 mod error;
 mod execution;
 mod info;
@@ -17,14 +18,16 @@ mod offload;
 mod path;
 mod pieces;
 mod put;
-mod retention;
+mod refusal;
 mod store;
 mod temp;
 mod transfer;
 mod tree;
 mod volume;
 mod walk;
+pub mod workspace;
 
+pub use default_mount::{DefaultMountError, DefaultMounts, EVERY_TEAM};
 pub use error::FileError;
 pub use info::StorageInfo;
 pub use key::Key;
@@ -32,14 +35,12 @@ pub use list::{KeyQuery, ListedFile};
 pub use metadata::Metadata;
 pub use meter::FileLimits;
 pub use offload::Offloaded;
-pub(crate) use path::InnerPath;
-pub use path::PathError;
+pub use path::{InnerPath, PathError};
 pub use pieces::{exactly, pieces_of};
 pub use put::Put;
-pub use retention::{is_used, run_retention};
 pub use store::{FileStore, Files, Opened};
 pub use tree::Tree;
-pub(crate) use volume::{EntryStat, Ownership, VolumeFiles};
+pub use volume::{EntryStat, Ownership, VolumeFiles};
 
 use bytes::Bytes;
 

@@ -11,8 +11,8 @@ use isopod_store::secrets::new_name;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::UNFINISHED;
-use super::path::InnerPath;
+use crate::UNFINISHED;
+use crate::path::InnerPath;
 
 /// How symbolic links in a path are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use isopod_files::workspace::EXECUTION_KEY;
+use isopod_files::{FileError, FileStore, blocking};
 use isopod_store::clock::Timestamp;
 use isopod_store::{ExecutionName, StoreError, TeamId};
 use tokio_util::sync::CancellationToken;
 
-use super::error::FileError;
-use super::store::FileStore;
 use crate::lifecycle::Fleet;
-use crate::workspace::EXECUTION_KEY;
 
 /// Why a round failed.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +39,7 @@ pub async fn run_retention(store: Arc<FileStore>, fleet: Arc<Fleet>, every: Dura
 }
 
 async fn run_round(files: &Arc<FileStore>, fleet: &Fleet) -> Result<(), RoundError> {
-    let keep = files.limits.execution_retention;
+    let keep = files.execution_retention();
     let unused_since = keep.map_or(Timestamp(i64::MIN), |keep| Timestamp::now().minus(keep));
     for (team, execution) in fleet.store.stale_executions(unused_since).await? {
         if is_used(fleet, &team, &execution).await? {
@@ -52,7 +51,7 @@ async fn run_round(files: &Arc<FileStore>, fleet: &Fleet) -> Result<(), RoundErr
             fleet.store.keep_execution(&execution).await?;
             continue;
         }
-        files.finish_removal(fleet, &execution).await?;
+        finish_removal(files, fleet, &execution).await?;
     }
     for volume in fleet.store.volumes_to_remove().await? {
         files.remove_volume(&volume).await?;
@@ -72,12 +71,10 @@ pub async fn is_used(fleet: &Fleet, team: &TeamId, execution: &ExecutionName) ->
     Ok(is_used_here || fleet.store.is_in_metadata_elsewhere(team, EXECUTION_KEY, execution.as_str()).await?)
 }
 
-impl FileStore {
-    /// Removes the files of an execution that can no longer be used, and frees its id.
-    async fn finish_removal(self: &Arc<Self>, fleet: &Fleet, execution: &ExecutionName) -> Result<(), RoundError> {
-        let files = self.files(execution.clone()).await?;
-        super::blocking(move || files.remove_everything()).await?;
-        fleet.store.forget_execution(execution).await?;
-        Ok(())
-    }
+/// Removes the files of an execution that can no longer be used, and frees its id.
+async fn finish_removal(store: &Arc<FileStore>, fleet: &Fleet, execution: &ExecutionName) -> Result<(), RoundError> {
+    let files = store.files(execution.clone()).await?;
+    blocking(move || files.remove_everything()).await?;
+    fleet.store.forget_execution(execution).await?;
+    Ok(())
 }

@@ -6,7 +6,7 @@ const NAME_MAX: usize = 255;
 
 /// A path with no empty component, no `.` and no `..`. The root itself has no components.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct InnerPath(String);
+pub struct InnerPath(String);
 
 /// Why a text is not such a path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -17,17 +17,17 @@ pub enum PathError {
     Nul,
     #[error("a path must have at most {PATH_MAX} bytes, and each name in it at most {NAME_MAX}")]
     TooLong,
-    #[error("names that begin with `{}` are reserved for incomplete files", super::UNFINISHED)]
+    #[error("names that begin with `{}` are reserved for incomplete files", crate::UNFINISHED)]
     Reserved,
 }
 
 impl InnerPath {
-    pub(crate) fn root() -> Self {
+    pub fn root() -> Self {
         Self::default()
     }
 
     /// Drops empty components and `.`, so that `/a//b/./c` becomes `a/b/c`.
-    pub(crate) fn parse(text: &str) -> Result<Self, PathError> {
+    pub fn parse(text: &str) -> Result<Self, PathError> {
         let parts: Vec<&str> = text.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
         for part in &parts {
             check_name(part)?;
@@ -36,20 +36,20 @@ impl InnerPath {
         if path.len() > PATH_MAX { Err(PathError::TooLong) } else { Ok(Self(path)) }
     }
 
-    pub(crate) fn is_root(&self) -> bool {
+    pub fn is_root(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub(crate) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    pub(crate) fn parts(&self) -> impl Iterator<Item = &str> {
+    pub fn parts(&self) -> impl Iterator<Item = &str> {
         self.0.split('/').filter(|part| !part.is_empty())
     }
 
     /// Returns the parent directory and the name in it, or `None` for the root.
-    pub(crate) fn split(&self) -> Option<(Self, &str)> {
+    pub fn split(&self) -> Option<(Self, &str)> {
         match self.0.rsplit_once('/') {
             Some((parent, name)) => Some((Self(parent.to_owned()), name)),
             None if self.is_root() => None,
@@ -58,7 +58,7 @@ impl InnerPath {
     }
 
     /// Appends a name. The name is a constant, or was read from a directory.
-    pub(crate) fn join(&self, name: &str) -> Self {
+    pub fn join(&self, name: &str) -> Self {
         if self.is_root() { Self(name.to_owned()) } else { Self(format!("{}/{name}", self.0)) }
     }
 }
@@ -68,7 +68,7 @@ fn check_name(name: &str) -> Result<(), PathError> {
         ".." => Err(PathError::Leaves),
         _ if name.contains('\0') => Err(PathError::Nul),
         _ if name.len() > NAME_MAX => Err(PathError::TooLong),
-        _ if name.starts_with(super::UNFINISHED) => Err(PathError::Reserved),
+        _ if name.starts_with(crate::UNFINISHED) => Err(PathError::Reserved),
         _ => Ok(()),
     }
 }

@@ -10,24 +10,24 @@ use rustix::fs::{FileType, Gid, Mode, Uid};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::FileSink;
-use super::error::FileError;
-use super::path::InnerPath;
-use super::store::FileStore;
-use super::tree::{DIR_MODE, Links, NewFile, Tree};
-use super::walk::Found;
+use crate::FileSink;
+use crate::error::FileError;
+use crate::path::InnerPath;
+use crate::store::FileStore;
+use crate::tree::{DIR_MODE, Links, NewFile, Tree};
+use crate::walk::Found;
 use crate::workspace::VOLUMES;
 
 /// The files of one volume. Its methods block on the disk, so call them on a thread that may block.
 #[derive(Debug)]
-pub(crate) struct VolumeFiles {
+pub struct VolumeFiles {
     tree: Tree,
 }
 
 /// An entry as the API returns it.
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = VolumeEntryStat)]
-pub(crate) struct EntryStat {
+pub struct EntryStat {
     name: String,
     r#type: EntryType,
     path: String,
@@ -56,15 +56,15 @@ enum EntryType {
 
 /// The owner and mode to set. `None` leaves the present value.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Ownership {
-    pub(crate) uid: Option<u32>,
-    pub(crate) gid: Option<u32>,
-    pub(crate) mode: Option<u32>,
+pub struct Ownership {
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub mode: Option<u32>,
 }
 
 /// A file of a volume that is being written.
 #[derive(Debug)]
-pub(crate) struct VolumePut {
+pub struct VolumePut {
     path: InnerPath,
     file: File,
     new: NewFile,
@@ -76,11 +76,11 @@ pub(crate) struct VolumePut {
 
 impl FileStore {
     /// Returns the files of a volume. Creates its directory if necessary.
-    pub(crate) async fn volume(&self, id: &str) -> Result<VolumeFiles, FileError> {
+    pub async fn volume(&self, id: &str) -> Result<VolumeFiles, FileError> {
         let top = self.top(Links::Refused).await?;
         let path = InnerPath::root().join(VOLUMES).join(id);
         let root = self.workspace.root().await?.join(VOLUMES).join(id);
-        super::blocking(move || {
+        crate::blocking(move || {
             top.ensure_dir(&path).map_err(FileError::doing("create", path.as_str()))?;
             let tree = Tree::open(&root, Links::Inside).map_err(FileError::doing("open", path.as_str()))?;
             Ok(VolumeFiles { tree })
@@ -88,10 +88,10 @@ impl FileStore {
         .await
     }
 
-    pub(crate) async fn remove_volume(&self, id: &str) -> Result<(), FileError> {
+    pub async fn remove_volume(&self, id: &str) -> Result<(), FileError> {
         let top = self.top(Links::Refused).await?;
         let path = InnerPath::root().join(VOLUMES).join(id);
-        super::blocking(move || match top.remove_all(&path) {
+        crate::blocking(move || match top.remove_all(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result.map_err(FileError::doing("remove", path.as_str())),
         })
@@ -99,13 +99,13 @@ impl FileStore {
     }
 
     /// The maximum size of one file of a volume.
-    pub(crate) fn volume_file_limit(&self) -> u64 {
+    pub fn volume_file_limit(&self) -> u64 {
         self.limits.execution_quota
     }
 }
 
 impl VolumeFiles {
-    pub(crate) fn stat(&self, path: &InnerPath) -> Result<EntryStat, FileError> {
+    pub fn stat(&self, path: &InnerPath) -> Result<EntryStat, FileError> {
         let stat = self.tree.stat(path).map_err(FileError::doing("stat", path.as_str()))?;
         let mut found = Found { path: path.clone(), stat, target: None };
         if found.kind() == FileType::Symlink {
@@ -114,18 +114,13 @@ impl VolumeFiles {
         Ok(entry_stat(&found))
     }
 
-    pub(crate) fn list(&self, path: &InnerPath, depth: usize) -> Result<Vec<EntryStat>, FileError> {
+    pub fn list(&self, path: &InnerPath, depth: usize) -> Result<Vec<EntryStat>, FileError> {
         let found = self.tree.list(path, depth).map_err(FileError::doing("list", path.as_str()))?;
         Ok(found.iter().filter(|found| !found.is_unfinished()).map(entry_stat).collect())
     }
 
     /// Creates a directory. With `parents`, also creates missing parents, and the directory may exist already.
-    pub(crate) fn make_dir(
-        &self,
-        path: &InnerPath,
-        ownership: Ownership,
-        parents: bool,
-    ) -> Result<EntryStat, FileError> {
+    pub fn make_dir(&self, path: &InnerPath, ownership: Ownership, parents: bool) -> Result<EntryStat, FileError> {
         let failed = |source| FileError::doing("create", path.as_str())(source);
         if parents {
             self.tree.ensure_dir(path).map_err(failed)?;
@@ -137,7 +132,7 @@ impl VolumeFiles {
         self.change(path, ownership)
     }
 
-    pub(crate) fn change(&self, path: &InnerPath, ownership: Ownership) -> Result<EntryStat, FileError> {
+    pub fn change(&self, path: &InnerPath, ownership: Ownership) -> Result<EntryStat, FileError> {
         let failed = |source| FileError::doing("change", path.as_str())(source);
         if ownership.uid.is_some() || ownership.gid.is_some() {
             self.tree.set_owner(path, ownership.uid, ownership.gid).map_err(failed)?;
@@ -148,7 +143,7 @@ impl VolumeFiles {
         self.stat(path)
     }
 
-    pub(crate) fn open(&self, path: &InnerPath) -> Result<(File, u64), FileError> {
+    pub fn open(&self, path: &InnerPath) -> Result<(File, u64), FileError> {
         let failed = |source| FileError::doing("open", path.as_str())(source);
         let file = self.tree.open_file(path).map_err(failed)?;
         let size = file.metadata().map_err(failed)?.len();
@@ -156,7 +151,7 @@ impl VolumeFiles {
     }
 
     /// Removes an entry. A directory is removed with its content.
-    pub(crate) fn remove(&self, path: &InnerPath) -> Result<(), FileError> {
+    pub fn remove(&self, path: &InnerPath) -> Result<(), FileError> {
         let failed = |source| FileError::doing("remove", path.as_str())(source);
         self.tree.stat(path).map_err(failed)?;
         if path.is_root() {
@@ -166,7 +161,7 @@ impl VolumeFiles {
     }
 
     /// Starts to write a file. With `parents`, also creates missing directories above it.
-    pub(crate) fn begin_put(
+    pub fn begin_put(
         self: Arc<Self>,
         path: InnerPath,
         ownership: Ownership,

@@ -4,7 +4,7 @@ use std::io;
 
 use rustix::io::Errno;
 
-use super::path::PathError;
+use crate::path::PathError;
 
 /// Most are caused by the request. The last four are the server's.
 #[derive(Debug, thiserror::Error)]

@@ -3,12 +3,12 @@
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use super::error::FileError;
-use super::execution::SUB_DIRS;
-use super::list::files_in;
-use super::path::InnerPath;
-use super::store::Files;
-use super::walk::Found;
+use crate::error::FileError;
+use crate::execution::SUB_DIRS;
+use crate::list::files_in;
+use crate::path::InnerPath;
+use crate::store::Files;
+use crate::walk::Found;
 
 /// The fields of ROMA's `get_storage_info`.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]

@@ -1,9 +1,9 @@
 //! Keys of an execution's files. A key whose first component is not one of the execution's directories is an artifact.
 //! This way, a file is stored at the path that is returned for its name.
 
-use super::error::FileError;
-use super::execution::SUB_DIRS;
-use super::path::InnerPath;
+use crate::error::FileError;
+use crate::execution::SUB_DIRS;
+use crate::path::InnerPath;
 
 const DEFAULT_DIR: &str = "artifacts";
 /// The metadata of `a.csv` is in `a.csv.metadata`.
@@ -29,7 +29,7 @@ impl Key {
         // Leave room for the name of its metadata and of the temporary file.
         let name_length = key.0.split().map_or(0, |(_, name)| name.len());
         if name_length + METADATA.len() > 255 {
-            return Err(super::path::PathError::TooLong.into());
+            return Err(crate::path::PathError::TooLong.into());
         }
         if key.as_str().ends_with(METADATA) { Err(FileError::MetadataKey) } else { Ok(key) }
     }

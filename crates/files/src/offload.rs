@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use tokio::task::{JoinError, spawn_blocking};
 
-use super::FileSink;
+use crate::FileSink;
 
 /// A sink whose calls run on threads that may block. Between two calls it holds no thread, however slow its writer is.
 /// If it is dropped before its end, the inner sink is dropped on such a thread too.

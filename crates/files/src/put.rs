@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::FileSink;
-use super::error::FileError;
-use super::key::Key;
-use super::metadata::Metadata;
-use super::meter::Meter;
-use super::path::InnerPath;
-use super::store::Files;
-use super::tree::{NewFile, Tree};
+use crate::FileSink;
+use crate::error::FileError;
+use crate::key::Key;
+use crate::metadata::Metadata;
+use crate::meter::Meter;
+use crate::path::InnerPath;
+use crate::store::Files;
+use crate::tree::{NewFile, Tree};
 
 /// A file that is being written.
 #[derive(Debug)]
