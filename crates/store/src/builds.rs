@@ -5,7 +5,7 @@ use isopod_wire::Limits;
 use serde::{Deserialize, Serialize};
 use sqlx::AssertSqlSafe;
 
-use super::{Store, StoreError, TeamId};
+use super::{SnapshotSource, Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 use crate::database::{Row, Transaction, query};
 
@@ -26,6 +26,8 @@ pub struct Build {
     pub reason: Option<BuildReason>,
     pub created_at: Timestamp,
     pub finished_at: Option<Timestamp>,
+    /// What it was taken of, if it is a snapshot.
+    pub snapshot: Option<SnapshotSource>,
 }
 
 /// The progress of a build.
@@ -74,8 +76,8 @@ impl BuildStatus {
     }
 }
 
-const SELECT: &str = "SELECT b.id, b.template, b.status, b.tags, b.limits, b.legacy, b.node_template, b.size, b.reason, \
-     b.created_at, b.finished_at FROM template_builds b ";
+pub(crate) const SELECT: &str = "SELECT b.id, b.template, b.status, b.tags, b.limits, b.legacy, b.node_template, b.size, b.reason, \
+     b.created_at, b.finished_at, b.snapshot, b.has_memory, b.source, b.features FROM template_builds b ";
 
 impl Store {
     pub async fn insert_build(&self, build: &Build) -> Result<(), StoreError> {
@@ -289,7 +291,7 @@ async fn assign(
     .map(drop)
 }
 
-fn read_build(row: &Row) -> Result<Build, StoreError> {
+pub(crate) fn read_build(row: &Row) -> Result<Build, StoreError> {
     let corrupt = |what, value: &str| StoreError::Corrupt { what, value: value.to_owned() };
     let (status, tags, limits): (&str, &str, &str) = (row.get(2), row.get(3), row.get(4));
     let reason: Option<&str> = row.get(8);
@@ -306,6 +308,7 @@ fn read_build(row: &Row) -> Result<Build, StoreError> {
         reason: reason.transpose()?,
         created_at: Timestamp(row.get(9)),
         finished_at: row.get::<Option<i64>>(10).map(Timestamp),
+        snapshot: SnapshotSource::read(row, 11)?,
     })
 }
 
@@ -313,7 +316,7 @@ fn read_tag(row: &Row) -> Tag {
     Tag { tag: row.get(0), build: row.get(1), assigned_at: Timestamp(row.get(2)) }
 }
 
-fn json(value: &impl Serialize) -> String {
+pub(crate) fn json(value: &impl Serialize) -> String {
     serde_json::to_string(value).expect("plain structs and lists of strings always serialize to JSON")
 }
 
@@ -341,6 +344,7 @@ mod tests {
             reason: None,
             created_at: Timestamp::now(),
             finished_at: None,
+            snapshot: None,
         }
     }
 

@@ -52,6 +52,8 @@ pub enum EventType {
     Updated,
     Paused,
     Resumed,
+    /// A snapshot of it was taken.
+    Checkpointed,
     Killed,
 }
 
@@ -67,7 +69,8 @@ pub struct EventQuery {
 }
 
 impl EventType {
-    pub const ALL: [Self; 5] = [Self::Created, Self::Updated, Self::Paused, Self::Resumed, Self::Killed];
+    pub const ALL: [Self; 6] =
+        [Self::Created, Self::Updated, Self::Paused, Self::Resumed, Self::Checkpointed, Self::Killed];
 
     pub fn text(self) -> &'static str {
         match self {
@@ -75,6 +78,7 @@ impl EventType {
             Self::Updated => "sandbox.lifecycle.updated",
             Self::Paused => "sandbox.lifecycle.paused",
             Self::Resumed => "sandbox.lifecycle.resumed",
+            Self::Checkpointed => "sandbox.lifecycle.checkpointed",
             Self::Killed => "sandbox.lifecycle.killed",
         }
     }

@@ -1,6 +1,6 @@
 //! Random and secret values: new ids, keys and tokens, and how they are compared.
 
-use isopod_wire::SandboxId;
+use isopod_wire::{SandboxId, SnapshotId};
 use isopod_wire::node::Secret;
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
@@ -10,6 +10,10 @@ pub type KeyHash = [u8; 32];
 
 pub fn new_sandbox_id() -> SandboxId {
     SandboxId::from_random(random())
+}
+
+pub fn new_snapshot_id() -> SnapshotId {
+    SnapshotId::from_random(random())
 }
 
 /// A new API key in the format that every SDK version accepts.

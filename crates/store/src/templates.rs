@@ -11,6 +11,7 @@ use crate::database::{Row, query};
 pub struct Template {
     pub id: String,
     pub team: TeamId,
+    pub kind: TemplateKind,
     pub public: bool,
     pub created_at: Timestamp,
     pub updated_at: Timestamp,
@@ -18,7 +19,16 @@ pub struct Template {
     pub names: Vec<String>,
 }
 
-const SELECT: &str = "SELECT t.id, t.team, t.public, t.created_at, t.updated_at, (SELECT string_agg(n.name, ' ' ORDER BY \
+/// How a template came to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TemplateKind {
+    /// Built from instructions.
+    Built,
+    /// Taken of a sandbox.
+    Snapshot,
+}
+
+pub(crate) const SELECT: &str = "SELECT t.id, t.team, t.public, t.created_at, t.updated_at, t.kind, (SELECT string_agg(n.name, ' ' ORDER BY \
      n.created_at, n.name) FROM template_names n WHERE n.template = t.id) FROM templates t WHERE ";
 
 impl Store {
@@ -93,8 +103,10 @@ impl Store {
         Ok(row.as_ref().map(read_template))
     }
 
+    /// The templates that the team has built.
     pub async fn list_templates(&self, team: &TeamId) -> Result<Vec<Template>, StoreError> {
-        let rows = query(AssertSqlSafe(format!("{SELECT} t.team = ? ORDER BY t.created_at, t.id")))
+        let built = "t.team = ? AND t.kind = 'template' ORDER BY t.created_at, t.id";
+        let rows = query(AssertSqlSafe(format!("{SELECT} {built}")))
             .bind(&team.0)
             .fetch_all(&self.read)
             .await
@@ -168,13 +180,15 @@ impl Store {
     }
 }
 
-fn read_template(row: &Row) -> Template {
+pub(crate) fn read_template(row: &Row) -> Template {
+    let kind: &str = row.get(5);
     // Names contain no spaces.
-    let names: Option<&str> = row.get(5);
+    let names: Option<&str> = row.get(6);
     Template {
         id: row.get(0),
         team: TeamId(row.get(1)),
         public: row.get(2),
+        kind: if kind == "snapshot" { TemplateKind::Snapshot } else { TemplateKind::Built },
         created_at: Timestamp(row.get(3)),
         updated_at: Timestamp(row.get(4)),
         names: names.unwrap_or_default().split_whitespace().map(str::to_owned).collect(),

@@ -48,6 +48,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     migration!(14, "0014_views"),
     migration!(15, "0015_short_urls"),
     migration!(16, "0016_promotions"),
+    migration!(17, "0017_snapshots"),
 ];
 
 #[cfg(test)]

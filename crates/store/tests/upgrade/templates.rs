@@ -2,6 +2,7 @@
 
 use isopod_store::{
     Build, BuildLine, BuildLogQuery, BuildReason, BuildStatus, Direction, Level, Resource, Store, Tag, Template,
+    TemplateKind,
 };
 
 use crate::values::{at, limits, team, text};
@@ -19,6 +20,7 @@ async fn check_templates(store: &Store) {
     let template = |id: &str, name: &str, public, made, changed| Template {
         id: id.to_owned(),
         team: team(),
+        kind: TemplateKind::Built,
         public,
         created_at: at(made),
         updated_at: at(changed),
@@ -41,6 +43,7 @@ fn build(id: &str, template: &str, status: BuildStatus, tags: &[&str]) -> Build 
         reason: None,
         created_at: at(500),
         finished_at: None,
+        snapshot: None,
     }
 }
 
