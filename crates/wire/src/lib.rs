@@ -5,6 +5,7 @@
 compile_error!("Isopod runs on Linux on x86-64 only; other processors, such as arm64, are not supported yet");
 
 pub mod build;
+pub mod checkpoint;
 pub mod compat;
 pub mod delivery;
 mod error_chain;
