@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::checkpoint::Checkpoint;
 use crate::fs::Watchers;
+use crate::gate::Gate;
 use crate::interpreter::{Interpreter, Programs};
 use crate::logs::Logs;
 use crate::metrics::Meters;
@@ -17,10 +19,11 @@ pub(crate) struct Guest {
     pub(crate) processes: Arc<Processes>,
     /// What processes printed, for the host.
     pub(crate) logs: Arc<Logs>,
-    pub(crate) watchers: Watchers,
+    pub(crate) watchers: Arc<Watchers>,
     pub(crate) meters: Arc<Meters>,
     /// None in a sandbox whose template has no interpreter.
     pub(crate) interpreter: Option<Arc<Interpreter>>,
+    pub(crate) checkpoint: Checkpoint,
 }
 
 impl Guest {
@@ -28,10 +31,15 @@ impl Guest {
     pub(crate) fn new(meters: Meters, programs: Option<Programs>) -> Self {
         let (settings, logs, meters) = (Arc::<CurrentSettings>::default(), Arc::<Logs>::default(), Arc::new(meters));
         let proc_overrides = Arc::new(ProcOverrides::new(Arc::clone(&meters)));
-        let processes = Arc::new(Processes::new(Arc::clone(&logs), Arc::clone(&proc_overrides)));
+        let (gate, watchers) = (Gate::default(), Arc::<Watchers>::default());
+        let processes = Arc::new(Processes::new(Arc::clone(&logs), Arc::clone(&proc_overrides), gate.clone()));
         let interpreter = programs
-            .map(|programs| Interpreter::new(programs, Arc::clone(&settings), Arc::clone(&processes), proc_overrides))
+            .map(|programs| {
+                let (settings, processes) = (Arc::clone(&settings), Arc::clone(&processes));
+                Interpreter::new(programs, settings, processes, proc_overrides, gate.clone())
+            })
             .map(Arc::new);
-        Self { settings, processes, logs, watchers: Watchers::default(), meters, interpreter }
+        let checkpoint = Checkpoint::new(gate, Arc::clone(&processes), interpreter.clone(), Arc::clone(&watchers));
+        Self { settings, processes, logs, watchers, meters, interpreter, checkpoint }
     }
 }

@@ -4,12 +4,16 @@
 //! `main.rs` only calls [`main`]. The code is in a library so that the fuzz targets can use it.
 
 mod blocking;
+mod checkpoint;
+mod connection;
 mod deadline;
+mod encoded;
 mod environment;
 mod files;
 mod fs;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod gate;
 mod guest;
 mod http;
 mod init;

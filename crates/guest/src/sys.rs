@@ -1,4 +1,5 @@
-//! The guest's only `unsafe` code: taking over inherited descriptors, starting processes, and changing file ids.
+//! The guest's only `unsafe` code: taking over inherited descriptors, starting processes, changing file ids, and asking
+//! a socket what its other end has read.
 //!
 //! Promises: [`spawn`] returns either the pid of a child that has already exec'd or the step that failed, and leaves no
 //! process behind on failure. The child shares the parent's memory until it execs (as posix_spawn does), so a start costs the
@@ -8,7 +9,7 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
@@ -363,6 +364,16 @@ pub(crate) fn watch_fd(fd: Arc<OwnedFd>, interest: Interest) -> io::Result<Async
     unsafe { AsyncFd::register_with_interest(fd, interest) }.map_err(io::Error::from)
 }
 
+/// How many bytes that were sent on a Unix socket its other end has not read.
+pub(crate) fn unread_by_peer(socket: impl AsFd) -> io::Result<usize> {
+    let mut unread: c_int = 0;
+    // SAFETY: SIOCOUTQ, which has the number of TIOCOUTQ, writes one int, and `unread` is one.
+    if unsafe { libc::ioctl(socket.as_fd().as_raw_fd(), libc::TIOCOUTQ, &raw mut unread) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(usize::try_from(unread).unwrap_or(0))
+}
+
 /// Converts a client's text to a C string. `None` if it contains a NUL.
 pub(crate) fn c_string(text: &str) -> Option<CString> {
     CString::new(text).ok()
@@ -376,11 +387,9 @@ pub(crate) fn text(string: &std::ffi::CStr) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use std::fs::File;
     use std::io::Read;
-    use std::os::fd::AsFd;
-
-    use super::*;
 
     fn plan<'a>(program: &str, args: &[&str], cwd: &str, null: BorrowedFd<'a>, out: BorrowedFd<'a>) -> SpawnPlan<'a> {
         SpawnPlan {
@@ -440,6 +449,16 @@ mod tests {
             rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::empty()).unwrap();
             assert_eq!(out, "extra\n5\n");
         }
+    }
+
+    #[test]
+    fn what_the_other_end_has_read_is_known() {
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(unread_by_peer(&ours).unwrap(), 0);
+        io::Write::write_all(&mut &ours, b"hello").unwrap();
+        assert!(unread_by_peer(&ours).unwrap() > 0);
+        theirs.read_exact(&mut [0; 5]).unwrap();
+        assert_eq!(unread_by_peer(&ours).unwrap(), 0);
     }
 
     #[test]

@@ -27,7 +27,7 @@ pub(crate) use move_entry::move_entry;
 pub(crate) use remove::remove;
 pub(crate) use stat::stat;
 pub(crate) use watch_dir::watch_dir;
-pub(crate) use watchers::{Watchers, create_watcher, get_watcher_events, remove_watcher};
+pub(crate) use watchers::{SavedWatcher, Watchers, create_watcher, get_watcher_events, remove_watcher};
 
 use crate::paths;
 use crate::rights::{Denied, on_behalf_of};

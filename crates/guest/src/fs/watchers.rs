@@ -1,6 +1,7 @@
 //! Polled watchers: `CreateWatcher`, `GetWatcherEvents`, `RemoveWatcher`.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -9,11 +10,13 @@ use isopod_wire::rpc::filesystem::{
     CreateWatcherRequest, CreateWatcherResponse, FilesystemEvent, GetWatcherEventsRequest, GetWatcherEventsResponse,
     RemoveWatcherRequest, RemoveWatcherResponse,
 };
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::fs::resolve;
 use crate::fs::watch_dir::Watch;
 use crate::rpc::{Call, Code, RpcError};
+use crate::users::User;
 
 /// How many events are kept for a client that does not poll.
 const MAX_EVENTS: usize = 100_000;
@@ -29,6 +32,24 @@ pub(crate) struct Watchers {
 #[derive(Clone, Debug)]
 struct Watcher {
     polls: mpsc::Sender<Poll>,
+    wanted: WantedWatch,
+}
+
+/// What a client wants to watch.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct WantedWatch {
+    user: String,
+    path: PathBuf,
+    recursive: bool,
+    include_entry: bool,
+    network_mounts: bool,
+}
+
+/// A watcher as a checkpoint holds it, without its events. Another guest may read this: new fields need a default.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SavedWatcher {
+    id: String,
+    watch: WantedWatch,
 }
 
 /// Where the reply to a poll goes.
@@ -37,6 +58,29 @@ type Poll = oneshot::Sender<Result<Vec<FilesystemEvent>, RpcError>>;
 impl Watchers {
     fn table(&self) -> MutexGuard<'_, HashMap<String, Watcher>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn save(&self) -> Vec<SavedWatcher> {
+        let table = self.table();
+        table.iter().map(|(id, watcher)| SavedWatcher { id: id.clone(), watch: watcher.wanted.clone() }).collect()
+    }
+
+    /// Watches again. A directory that is gone has no watcher any more.
+    pub(crate) async fn restore(&self, saved: Vec<SavedWatcher>) {
+        for SavedWatcher { id, watch } in saved {
+            if let Some(user) = User::by_name(&watch.user) {
+                let _ = self.add(id, user, watch).await;
+            }
+        }
+    }
+
+    async fn add(&self, id: String, user: User, wanted: WantedWatch) -> Result<(), RpcError> {
+        let WantedWatch { path, recursive, include_entry, network_mounts, .. } = wanted.clone();
+        let watch = Watch::new(user, path, recursive, include_entry, network_mounts).await?;
+        let (polls, requests) = mpsc::channel(1);
+        tokio::spawn(collect(watch, requests));
+        self.table().insert(id, Watcher { polls, wanted });
+        Ok(())
     }
 
     fn new_id(&self) -> String {
@@ -52,11 +96,15 @@ pub(crate) async fn create_watcher(
 ) -> Result<CreateWatcherResponse, RpcError> {
     let user = call.user()?;
     let path = resolve(&call, &user, &request.path)?;
-    let watch = Watch::new(user, path, request.recursive, request.include_entry, request.allow_network_mounts).await?;
-    let (polls, requests) = mpsc::channel(1);
-    tokio::spawn(collect(watch, requests));
+    let wanted = WantedWatch {
+        user: user.name.clone(),
+        path,
+        recursive: request.recursive,
+        include_entry: request.include_entry,
+        network_mounts: request.allow_network_mounts,
+    };
     let watcher_id = watchers.new_id();
-    watchers.table().insert(watcher_id.clone(), Watcher { polls });
+    watchers.add(watcher_id.clone(), user, wanted).await?;
     Ok(CreateWatcherResponse { watcher_id })
 }
 

@@ -25,7 +25,7 @@ pub(crate) use credentials::{authorize, basic_user, check_host, same_secret, sho
 pub(crate) use host_connection::{Attached, HostConnection};
 pub(crate) use query::Query;
 pub(crate) use reply::{
-    Body, HttpError, Reply, empty_body, full_body, json_reply, status_reply, stream_body, text_reply,
+    Body, HttpError, Reply, empty_body, full_body, json_bytes_reply, json_reply, status_reply, stream_body, text_reply,
 };
 
 /// How long a connection may be idle or take to send a request's head. Longer than clients keep idle connections (300 s), so

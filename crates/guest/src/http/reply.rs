@@ -45,6 +45,11 @@ pub(crate) fn json_reply(value: &impl Serialize) -> Reply {
     }
 }
 
+/// A reply with JSON that is already written.
+pub(crate) fn json_bytes_reply(json: Vec<u8>) -> Reply {
+    with_type(StatusCode::OK, json)
+}
+
 fn with_type(status: StatusCode, json: Vec<u8>) -> Reply {
     typed(status, "application/json", json)
 }

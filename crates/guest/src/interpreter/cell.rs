@@ -14,6 +14,7 @@ use super::events::{Kind, Source, kind};
 use super::kernel::{Command, Kernel, Ready};
 use super::output::{MAX_PRINTED, Output};
 use crate::deadline::at;
+use crate::gate::Gate;
 
 /// The size of one read of a pipe, and the most text in one event.
 const READ_SIZE: usize = 256 << 10;
@@ -41,30 +42,27 @@ pub(super) enum CellEnd {
     LineTooLong,
 }
 
-/// Runs a cell to its end. If the future is dropped, the kernel is in the middle of the cell and cannot be used any more.
-pub(super) async fn run(kernel: &mut Kernel, command: &Command<'_>, client: &mpsc::Sender<Bytes>) -> CellEnd {
-    let mut cell = Cell {
-        kernel,
-        client: Some(client),
-        output: Output::new(MAX_PRINTED),
-        buffer: vec![0; READ_SIZE],
-        begun: None,
-        interrupt_at: None,
-        nudges_left: 0,
-        nudge_at: None,
-        next_stop_check: Instant::now() + STOP_CHECK_INTERVAL,
-        done: Vec::new(),
-        events: BytesMut::new(),
-    };
-    if cell.kernel.send(command).await.is_err() {
-        return CellEnd::NotBegun;
-    }
-    let end = cell.until_end().await;
-    cell.kernel.lines().shrink();
-    end
+/// Gives a cell to a kernel. Returns false if the kernel is gone.
+pub(super) async fn send(kernel: &mut Kernel, command: &Command<'_>) -> bool {
+    kernel.link().set_in_cell(true);
+    kernel.send(command).await.is_ok()
+}
+
+/// Runs a cell that was sent to its end. If the future is dropped, the kernel is in the middle of the cell and cannot be used
+/// any more.
+pub(super) async fn run(gate: &Gate, kernel: &mut Kernel, client: &mpsc::Sender<Bytes>) -> CellEnd {
+    Cell::new(gate, kernel, Some(client)).run().await
+}
+
+/// Waits for the end of a cell whose client was a client of an earlier guest. Nobody gets its output.
+pub(super) async fn finish(gate: &Gate, kernel: &mut Kernel) -> CellEnd {
+    let mut cell = Cell::new(gate, kernel, None);
+    cell.begun = Some(Instant::now());
+    cell.run().await
 }
 
 struct Cell<'a> {
+    gate: &'a Gate,
     kernel: &'a mut Kernel,
     /// `None` after it has disconnected.
     client: Option<&'a mpsc::Sender<Bytes>>,
@@ -83,7 +81,31 @@ struct Cell<'a> {
     events: BytesMut,
 }
 
-impl Cell<'_> {
+impl<'a> Cell<'a> {
+    fn new(gate: &'a Gate, kernel: &'a mut Kernel, client: Option<&'a mpsc::Sender<Bytes>>) -> Self {
+        Self {
+            gate,
+            kernel,
+            client,
+            output: Output::new(MAX_PRINTED),
+            buffer: vec![0; READ_SIZE],
+            begun: None,
+            interrupt_at: None,
+            nudges_left: 0,
+            nudge_at: None,
+            next_stop_check: Instant::now() + STOP_CHECK_INTERVAL,
+            done: Vec::new(),
+            events: BytesMut::new(),
+        }
+    }
+
+    async fn run(&mut self) -> CellEnd {
+        let end = self.until_end().await;
+        self.kernel.lines().shrink();
+        self.kernel.link().set_in_cell(end != CellEnd::Ended);
+        end
+    }
+
     async fn until_end(&mut self) -> CellEnd {
         loop {
             let ready = tokio::select! {
@@ -93,14 +115,17 @@ impl Cell<'_> {
                     continue;
                 }
                 () = at(self.interrupt_at) => {
+                    let _pass = self.gate.pass().await;
                     self.interrupt();
                     continue;
                 }
                 () = at(self.nudge_at) => {
+                    let _pass = self.gate.pass().await;
                     self.nudge();
                     continue;
                 }
                 () = at(Some(self.next_stop_check)) => {
+                    let _pass = self.gate.pass().await;
                     self.check_stopped();
                     continue;
                 }
@@ -136,7 +161,8 @@ impl Cell<'_> {
 
     fn take_lines(&mut self) -> Option<CellEnd> {
         let mut drained = false;
-        while let Some(line) = self.kernel.lines().take() {
+        loop {
+            let Some(line) = self.kernel.lines().take() else { break };
             let kind = kind(line.trim_ascii_end());
             if matches!(kind, Kind::Other | Kind::End) && !std::mem::replace(&mut drained, true) {
                 self.drain();

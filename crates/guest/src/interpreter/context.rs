@@ -8,18 +8,19 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
+use rustix::process::Pid;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
 use super::cell::{self, CellEnd};
 use super::copies::{self, CopyError};
 use super::events::{DIED, NOT_STARTED, RESTARTED, failure};
-use super::kernel::{Command, Kernel, KernelExit};
+use super::kernel::{Command, Kernel, KernelExit, KernelKind};
 use super::language::Language;
+use super::link::Link;
 use super::start::{self, StartError};
 use super::{Interpreter, contexts};
 
@@ -38,9 +39,34 @@ pub(super) struct View {
 #[derive(Debug)]
 pub(super) struct Context {
     pub(super) view: View,
+    pub(super) language: Language,
     jobs: mpsc::Sender<Job>,
     controls: mpsc::Sender<Control>,
-    has_kernel: Arc<AtomicBool>,
+    kernel: CurrentKernel,
+}
+
+/// What others see of a context's kernel. Written by the task.
+#[derive(Clone, Debug, Default)]
+struct CurrentKernel(Arc<Mutex<Option<KernelView>>>);
+
+/// A kernel as others see it.
+#[derive(Clone, Debug)]
+pub(super) struct KernelView {
+    pub(super) pid: Pid,
+    pub(super) kind: KernelKind,
+    pub(super) link: Arc<Link>,
+}
+
+impl CurrentKernel {
+    fn get(&self) -> MutexGuard<'_, Option<KernelView>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, kernel: Option<&Kernel>) {
+        let view =
+            |kernel: &Kernel| KernelView { pid: kernel.pid(), kind: kernel.kind(), link: Arc::clone(kernel.link()) };
+        *self.get() = kernel.map(view);
+    }
 }
 
 /// The context no longer exists.
@@ -66,6 +92,8 @@ enum Job {
         count: usize,
         reply: Option<oneshot::Sender<Copies>>,
     },
+    /// Waits for a cell that an earlier guest has started.
+    Finish,
 }
 
 /// Copies of a kernel.
@@ -79,32 +107,54 @@ enum Control {
 
 impl Context {
     pub(super) fn new(interpreter: &Arc<Interpreter>, language: Language, cwd: String) -> Self {
-        Self::start(interpreter, language, cwd, None)
+        Self::start(interpreter, contexts::random_id(), language, cwd, None)
     }
 
     /// A context whose kernel is there already.
     pub(super) fn with_kernel(interpreter: &Arc<Interpreter>, language: Language, cwd: String, kernel: Kernel) -> Self {
-        Self::start(interpreter, language, cwd, Some(kernel))
+        Self::start(interpreter, contexts::random_id(), language, cwd, Some(kernel))
     }
 
-    fn start(interpreter: &Arc<Interpreter>, language: Language, cwd: String, kernel: Option<Kernel>) -> Self {
+    /// A context of an earlier guest.
+    pub(super) fn restored(
+        interpreter: &Arc<Interpreter>,
+        id: String,
+        language: Language,
+        cwd: String,
+        kernel: Option<Kernel>,
+    ) -> Self {
+        Self::start(interpreter, id, language, cwd, kernel)
+    }
+
+    fn start(
+        interpreter: &Arc<Interpreter>,
+        id: String,
+        language: Language,
+        cwd: String,
+        kernel: Option<Kernel>,
+    ) -> Self {
         let (jobs, queue) = mpsc::channel(MAX_QUEUED_CELLS);
         let (controls, control_queue) = mpsc::channel(1);
-        let has_kernel = Arc::new(AtomicBool::new(kernel.is_some()));
-        let view = View { id: contexts::random_id(), language: language.name.clone(), cwd };
+        let current = CurrentKernel::default();
+        current.set(kernel.as_ref());
+        let view = View { id, language: language.name.clone(), cwd };
         let task = ContextTask {
             interpreter: Arc::clone(interpreter),
-            language,
+            language: language.clone(),
             cwd: view.cwd.clone(),
-            has_kernel: Arc::clone(&has_kernel),
+            current: current.clone(),
             kernel,
         };
         tokio::spawn(task.run(queue, control_queue));
-        Self { view, jobs, controls, has_kernel }
+        Self { view, language, jobs, controls, kernel: current }
     }
 
     pub(super) fn has_kernel(&self) -> bool {
-        self.has_kernel.load(Ordering::Relaxed)
+        self.kernel.get().is_some()
+    }
+
+    pub(super) fn kernel(&self) -> Option<KernelView> {
+        self.kernel.get().clone()
     }
 
     /// Queues code.
@@ -156,7 +206,7 @@ impl Job {
             // The later restart does what the earlier one should have done.
             Self::Prepare(Some(reply)) if restarted => drop(reply.send(Ok(()))),
             Self::Fork { reply: Some(reply), .. } if restarted => drop(reply.send(Err(CopyError::Restarted))),
-            Self::Prepare(_) | Self::Fork { .. } => {}
+            Self::Prepare(_) | Self::Fork { .. } | Self::Finish => {}
         }
     }
 }
@@ -166,25 +216,26 @@ struct ContextTask {
     interpreter: Arc<Interpreter>,
     language: Language,
     cwd: String,
-    has_kernel: Arc<AtomicBool>,
+    current: CurrentKernel,
     kernel: Option<Kernel>,
 }
 
 impl ContextTask {
     async fn run(mut self, mut jobs: mpsc::Receiver<Job>, mut controls: mpsc::Receiver<Control>) {
-        let mut next = None;
+        let in_cell = self.kernel.as_ref().is_some_and(|kernel| kernel.link().is_in_cell());
+        let mut next = in_cell.then_some(Job::Finish);
         loop {
             let mut job = match next.take() {
                 Some(job) => job,
                 None => tokio::select! {
                     biased;
-                    control = controls.recv() => match self.handle(control) {
+                    control = controls.recv() => match self.handle(control).await {
                         Some(job) => job,
                         None => break,
                     },
                     Some(job) = jobs.recv() => job,
                     () = idle(&mut self.kernel) => {
-                        self.set_kernel(None);
+                        self.end_kernel().await;
                         continue;
                     }
                 },
@@ -195,7 +246,7 @@ impl ContextTask {
                 () = self.run_job(&mut job) => continue,
             };
             job.abandon(control.as_ref());
-            next = self.handle(control);
+            next = self.handle(control).await;
             if next.is_none() {
                 break;
             }
@@ -207,8 +258,8 @@ impl ContextTask {
     }
 
     /// Kills the kernel. Returns the next job, or `None` if the context should end.
-    fn handle(&mut self, control: Option<Control>) -> Option<Job> {
-        self.set_kernel(None);
+    async fn handle(&mut self, control: Option<Control>) -> Option<Job> {
+        self.end_kernel().await;
         match control {
             Some(Control::Restart(reply)) => Some(Job::Prepare(Some(reply))),
             Some(Control::Remove) | None => None,
@@ -216,8 +267,15 @@ impl ContextTask {
     }
 
     fn set_kernel(&mut self, kernel: Option<Kernel>) {
-        self.has_kernel.store(kernel.is_some(), Ordering::Relaxed);
+        self.current.set(kernel.as_ref());
         self.kernel = kernel;
+    }
+
+    /// Kills the kernel.
+    async fn end_kernel(&mut self) {
+        let interpreter = Arc::clone(&self.interpreter);
+        let _pass = interpreter.gate.pass().await;
+        self.set_kernel(None);
     }
 
     async fn run_job(&mut self, job: &mut Job) {
@@ -231,14 +289,20 @@ impl ContextTask {
             }
             Job::Fork { reply: Some(reply), .. } if reply.is_closed() => {}
             Job::Fork { count, reply } => {
+                let interpreter = Arc::clone(&self.interpreter);
+                // Until the copies are handed over.
+                let _pass = interpreter.gate.pass().await;
                 let copies = self.fork(*count).await;
                 let _ = reply.take().map(|reply| reply.send(copies));
             }
             Job::Prepare(reply) => {
+                let interpreter = Arc::clone(&self.interpreter);
+                let _pass = interpreter.gate.pass().await;
                 let prepared = self.ensure_kernel().await.map(|_| ());
                 // The caller may have stopped waiting.
                 let _ = reply.take().map(|reply| reply.send(prepared));
             }
+            Job::Finish => self.finish_cell().await,
         }
     }
 
@@ -256,13 +320,22 @@ impl ContextTask {
         copies
     }
 
+    async fn finish_cell(&mut self) {
+        let interpreter = Arc::clone(&self.interpreter);
+        let _activity = interpreter.proc_overrides.begin();
+        let Some(kernel) = &mut self.kernel else { return };
+        if cell::finish(&interpreter.gate, kernel).await != CellEnd::Ended {
+            self.end_kernel().await;
+        }
+    }
+
     /// Runs a cell. An error holds the lines that end it in place of the kernel's own.
     async fn execute(&mut self, execution: &Execution) -> Result<(), Bytes> {
         let _activity = self.interpreter.proc_overrides.begin();
         let mut end = self.try_execute(execution).await?;
         if end == CellEnd::NotBegun && !execution.events.is_closed() {
             // The kernel was dying when it got the cell. It ran nothing of it, so another kernel may.
-            self.set_kernel(None);
+            self.end_kernel().await;
             end = self.try_execute(execution).await?;
         }
         let value = match (end, &mut self.kernel) {
@@ -271,18 +344,23 @@ impl ContextTask {
             (CellEnd::NotBegun | CellEnd::Died, None) => died(None),
             (CellEnd::LineTooLong, _) => "the kernel sent a result that is too large and was ended".to_owned(),
         };
-        self.set_kernel(None);
+        self.end_kernel().await;
         Err(failure(DIED, &value))
     }
 
     async fn try_execute(&mut self, execution: &Execution) -> Result<CellEnd, Bytes> {
         let interpreter = Arc::clone(&self.interpreter);
+        let pass = interpreter.gate.pass().await;
         let kernel = self.ensure_kernel().await.map_err(|error| failure(NOT_STARTED, &error.to_string()))?;
         if start::begin(&interpreter, kernel).await.is_err() {
             return Ok(CellEnd::NotBegun);
         }
         let command = Command::Execute { code: &execution.code, env: execution.env.as_ref() };
-        Ok(cell::run(kernel, &command, &execution.events).await)
+        if !cell::send(kernel, &command).await {
+            return Ok(CellEnd::NotBegun);
+        }
+        drop(pass);
+        Ok(cell::run(&interpreter.gate, kernel, &execution.events).await)
     }
 
     async fn ensure_kernel(&mut self) -> Result<&mut Kernel, StartError> {
@@ -298,7 +376,7 @@ impl ContextTask {
 
 impl Drop for ContextTask {
     fn drop(&mut self) {
-        self.has_kernel.store(false, Ordering::Relaxed);
+        self.current.set(None);
     }
 }
 

@@ -4,8 +4,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::Interpreter;
-use super::context::Context;
+use super::context::{Context, KernelView};
 use super::language::Language;
+use super::saved::{SavedContext, SavedContexts};
 use super::start;
 
 #[derive(Debug, Default)]
@@ -14,16 +15,16 @@ pub(super) struct Contexts {
 }
 
 #[derive(Debug, Default)]
-struct Table {
+pub(super) struct Table {
     /// The order of E2B's list: first the default contexts that E2B's sandboxes have from the start, then the others by
     /// their creation.
-    all: Vec<Arc<Context>>,
+    pub(super) all: Vec<Arc<Context>>,
     /// How many of them are of the first kind.
-    first: usize,
+    pub(super) first: usize,
     /// The ids of the default contexts, by language.
-    defaults: HashMap<String, String>,
+    pub(super) defaults: HashMap<String, String>,
     /// Languages that have ever had a default context.
-    ever_created: HashSet<String>,
+    pub(super) ever_created: HashSet<String>,
 }
 
 impl Contexts {
@@ -53,6 +54,25 @@ impl Contexts {
         table.defaults.retain(|_, default| default != id);
         table.first -= usize::from(at < table.first);
         Some(table.all.remove(at))
+    }
+
+    /// The kernels of all contexts.
+    pub(super) fn kernels(&self) -> Vec<KernelView> {
+        self.table().all.iter().filter_map(|context| context.kernel()).collect()
+    }
+
+    pub(super) fn save(&self, save: impl Fn(&Context) -> SavedContext) -> SavedContexts {
+        let table = self.table();
+        SavedContexts {
+            all: table.all.iter().map(|context| save(context)).collect(),
+            first: table.first,
+            defaults: table.defaults.clone().into_iter().collect(),
+            ever_created: table.ever_created.iter().cloned().collect(),
+        }
+    }
+
+    pub(super) fn replace(&self, table: Table) {
+        *self.table() = table;
     }
 
     /// The default context of a language, if there is one.

@@ -90,7 +90,7 @@ async fn admit_all(
         let copy = timeout_at(deadline, admit(connection, &known)).await.unwrap_or(Err(CopyError::TimedOut));
         copies.push(copy.map(|mut copy| {
             known.push(copy.pid());
-            copy.begun = true;
+            copy.link().set_begun();
             copy.exit_from_wait = Some(interpreter.processes.watch_exit(copy.pid()));
             copy
         }));

@@ -15,7 +15,7 @@ pub(super) const RESTARTED: &str = "ContextRestarting";
 pub(super) const NOT_STARTED: &str = "KernelNotStarted";
 
 /// Longer lines are not parsed: they can only be results or errors.
-const MAX_PARSED_LINE: usize = 96;
+pub(super) const MAX_PARSED_LINE: usize = 96;
 const SECONDS_PER_DAY: u64 = 86_400;
 
 /// Which standard stream printed something.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
+use rustix::net::{AddressFamily, RecvFlags, Shutdown, SocketFlags, SocketType, recv, shutdown, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use serde::Deserialize;
@@ -96,6 +96,13 @@ impl CurrentForkserver {
         }
         *current = Some(Arc::clone(&server));
         Ok(server)
+    }
+
+    /// Ends the current one, if any, and waits until it has closed its socket. Returns false if that takes too long.
+    pub(super) async fn end(&self, timeout: Duration) -> bool {
+        let Some(server) = self.current.lock().await.take() else { return true };
+        server.end();
+        tokio::time::timeout(timeout, server.gone()).await.is_ok()
     }
 
     /// Stops using this one.
@@ -201,6 +208,25 @@ impl Forkserver {
         }
     }
 
+    /// Has it exit. One of the host's sees the end of its socket.
+    fn end(&self) {
+        // The other direction stays open and shows when it is gone.
+        let _ = shutdown(self.socket.get_ref(), Shutdown::Write);
+        self.kill();
+    }
+
+    fn kill(&self) {
+        if let Some(process) = &self.process {
+            let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
+        }
+    }
+
+    async fn gone(&self) {
+        let mut state = self.state.clone();
+        // An error means that its receiver has ended, and so has it.
+        let _ = state.wait_for(|state| *state == State::Gone).await;
+    }
+
     /// Waits until it is ready or gone.
     async fn settled(&self) -> State {
         let mut state = self.state.clone();
@@ -246,10 +272,8 @@ impl Forkserver {
 impl Drop for Forkserver {
     fn drop(&mut self) {
         self.receiver.abort();
-        if let Some(process) = &self.process {
-            // It may be stuck in an import and not see that its socket is closed.
-            let _ = rustix::process::pidfd_send_signal(process, Signal::KILL);
-        }
+        // It may be stuck in an import and not see that its socket is closed.
+        self.kill();
     }
 }
 

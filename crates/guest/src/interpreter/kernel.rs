@@ -7,15 +7,15 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, fcntl_setpipe_size, pipe_with};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitStatus};
 use serde::{Deserialize, Serialize};
+use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
@@ -23,6 +23,7 @@ use tokio::sync::oneshot;
 use super::ends::{self, KernelEnds};
 use super::events::Source;
 use super::lines::Lines;
+use super::link::{KernelConnections, Link, Progress};
 use super::start::StartError;
 use crate::sys::watch_fd;
 
@@ -56,7 +57,8 @@ enum FirstMessage {
 }
 
 /// How a kernel was started, which decides how it is interrupted and ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(super) enum KernelKind {
     /// A forkserver or another kernel forked it.
     Forked,
@@ -67,10 +69,9 @@ pub(super) enum KernelKind {
 /// The guest's ends of a kernel's stream and pipes.
 #[derive(Debug)]
 pub(super) struct KernelConnection {
-    stream: UnixStream,
+    link: Arc<Link>,
     stdout: Option<pipe::Receiver>,
     stderr: Option<pipe::Receiver>,
-    lines: Lines,
 }
 
 impl KernelConnection {
@@ -79,25 +80,30 @@ impl KernelConnection {
         stream.set_nonblocking(true)?;
         let (stdout, stdout_end) = wide_pipe()?;
         let (stderr, stderr_end) = wide_pipe()?;
+        let ends = KernelEnds { stream: theirs.into(), stdout: stdout_end, stderr: stderr_end };
         let connection = Self {
-            stream: UnixStream::from_std(stream)?,
+            link: Arc::new(Link::new(UnixStream::from_std(stream)?, KernelConnections::new(&ends)?)),
             stdout: Some(pipe::Receiver::from_owned_fd(stdout)?),
             stderr: Some(pipe::Receiver::from_owned_fd(stderr)?),
-            lines: Lines::default(),
         };
-        Ok((connection, KernelEnds { stream: theirs.into(), stdout: stdout_end, stderr: stderr_end }))
+        Ok((connection, ends))
     }
 
     /// A connection whose [first sender](Self::first_sender) is known.
     pub(super) fn with_senders() -> io::Result<(Self, KernelEnds)> {
         let (connection, ends) = Self::new()?;
-        ends::record_senders(&connection.stream)?;
+        ends::record_senders(&connection.link.stream)?;
         Ok((connection, ends))
+    }
+
+    /// Continues where an earlier guest was.
+    pub(super) fn resume(&self, progress: &Progress) {
+        self.link.resume(progress);
     }
 
     /// Waits for the first message and returns the process that sent it. `None` if there will be none.
     pub(super) async fn first_sender(&self) -> io::Result<Option<Pid>> {
-        ends::first_sender(&self.stream).await
+        ends::first_sender(&self.link.stream).await
     }
 
     /// Waits for the kernel's first message.
@@ -130,24 +136,17 @@ impl KernelConnection {
     pub(super) fn into_kernel(self, pid: Pid, kind: KernelKind) -> Result<Kernel, StartError> {
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty()).map_err(|_| StartError::Malformed)?;
         let pidfd = watch_fd(Arc::new(pidfd), Interest::READABLE).map_err(StartError::Connection)?;
-        Ok(Kernel {
-            connection: self,
-            pid,
-            pidfd,
-            kind,
-            begun: false,
-            exit_from_forkserver: None,
-            exit_from_wait: None,
-        })
+        Ok(Kernel { connection: self, pid, pidfd, kind, exit_from_forkserver: None, exit_from_wait: None })
     }
 
     async fn first_line(&mut self) -> Option<bytes::Bytes> {
         loop {
-            self.stream.readable().await.ok()?;
+            self.link.stream.readable().await.ok()?;
             let open = self.fill();
-            match self.lines.take() {
+            let mut lines = self.link.lines();
+            match lines.take() {
                 Some(line) => return Some(line),
-                None if !open || self.lines.len() > MAX_HELLO => return None,
+                None if !open || lines.len() > MAX_HELLO => return None,
                 None => {}
             }
         }
@@ -163,7 +162,8 @@ impl KernelConnection {
 
     /// Reads what the stream has. Returns false if it is closed.
     fn fill(&mut self) -> bool {
-        match self.stream.try_read_buf(self.lines.room(STREAM_READ)) {
+        let filled = self.link.stream.try_read_buf(self.link.lines().room(STREAM_READ));
+        match filled {
             Ok(0) => false,
             Ok(_) => true,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.fill_from_socket(),
@@ -174,10 +174,10 @@ impl KernelConnection {
     /// Reads from the socket itself. The runtime knows only what its last poll reported, and would miss what has arrived since.
     fn fill_from_socket(&mut self) -> bool {
         let mut buffer = [0; 8 << 10];
-        match rustix::io::read(&self.stream, &mut buffer) {
+        match rustix::io::read(&self.link.stream, &mut buffer) {
             Ok(0) => false,
             Ok(n) => {
-                self.lines.room(n).extend_from_slice(&buffer[..n]);
+                self.link.lines().room(n).extend_from_slice(&buffer[..n]);
                 true
             }
             Err(error) => matches!(error, Errno::AGAIN | Errno::INTR),
@@ -264,8 +264,6 @@ pub(super) struct Kernel {
     pid: Pid,
     pidfd: AsyncFd<Arc<OwnedFd>>,
     kind: KernelKind,
-    /// Whether it has got its environment and seed.
-    pub(super) begun: bool,
     /// Its exit status as the forkserver reports it.
     pub(super) exit_from_forkserver: Option<oneshot::Receiver<KernelExit>>,
     /// Its exit status if the guest reaps it, because the forkserver is gone.
@@ -277,12 +275,20 @@ impl Kernel {
         self.pid
     }
 
+    pub(super) fn kind(&self) -> KernelKind {
+        self.kind
+    }
+
+    pub(super) fn link(&self) -> &Arc<Link> {
+        &self.connection.link
+    }
+
     /// Waits until there is something to read. The stream comes first, because a kernel writes the first line of a cell before it
     /// prints anything.
     pub(super) async fn ready(&self) -> Ready {
         tokio::select! {
             biased;
-            _ = self.connection.stream.readable() => Ready::Stream,
+            _ = self.connection.link.stream.readable() => Ready::Stream,
             () = readable(self.connection.stdout.as_ref()) => Ready::Output,
             () = readable(self.connection.stderr.as_ref()) => Ready::Output,
             _ = self.pidfd.readable() => Ready::Exited,
@@ -294,8 +300,8 @@ impl Kernel {
         self.connection.fill()
     }
 
-    pub(super) fn lines(&mut self) -> &mut Lines {
-        &mut self.connection.lines
+    pub(super) fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.connection.link.lines()
     }
 
     /// Reads what was printed, as much as fits. `None` if there is nothing now.
@@ -313,7 +319,7 @@ impl Kernel {
         self.resume();
         let mut line = serde_json::to_vec(command)?;
         line.push(b'\n');
-        self.connection.stream.write_all(&line).await
+        self.link().write_all(&line).await
     }
 
     /// Sends a command with the ends of other kernels. Descriptors arrive with the first bytes.
@@ -321,10 +327,10 @@ impl Kernel {
         self.resume();
         let mut line = serde_json::to_vec(command)?;
         line.push(b'\n');
-        let stream = &mut self.connection.stream;
-        let sent = stream.async_io(Interest::WRITABLE, || ends::send_ends(&*stream, &line, &ends)).await?;
+        let link = self.link();
+        let sent = link.stream.async_io(Interest::WRITABLE, || ends::send_ends(&link.stream, &line, &ends)).await?;
         drop(ends);
-        stream.write_all(&line[sent..]).await
+        link.write_all(&line[sent..]).await
     }
 
     /// Discards what arrived while no cell ran. Returns false if the kernel is gone or unusable.
@@ -342,9 +348,10 @@ impl Kernel {
         }
         let open = self.fill();
         // Keep the start of an incomplete line. Otherwise its rest would look like a line.
-        while self.connection.lines.take().is_some() {}
-        self.connection.lines.shrink();
-        open && !self.connection.lines.is_too_long() && !self.has_exited()
+        let mut lines = self.lines();
+        while lines.take().is_some() {}
+        lines.shrink();
+        open && !lines.is_too_long() && !self.has_exited()
     }
 
     fn has_exited(&self) -> bool {

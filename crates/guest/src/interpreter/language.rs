@@ -155,6 +155,7 @@ fn hint(name: &str) -> &'static str {
 
 /// Lists the kernels with the driver.
 async fn ask(interpreter: &Interpreter) -> Result<Vec<Kernelspec>, StartError> {
+    let _pass = interpreter.gate.pass().await;
     let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| StartError::Connection(error.into()))?;
     let pid = spawn(interpreter, write)?;
     let text = tokio::time::timeout(TIMEOUT, read_all(read)).await;

@@ -29,6 +29,11 @@ impl Lines {
         self.searched > MAX_LINE
     }
 
+    /// The first bytes of what is waiting.
+    pub(super) fn start(&self, at_most: usize) -> &[u8] {
+        &self.bytes[..self.bytes.len().min(at_most)]
+    }
+
     /// Takes the next whole line with its line break.
     pub(super) fn take(&mut self) -> Option<Bytes> {
         let Some(at) = memchr::memchr(b'\n', &self.bytes[self.searched..]) else {

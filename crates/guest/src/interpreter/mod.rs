@@ -24,15 +24,20 @@ mod fork;
 mod forkserver;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
+mod hold;
 mod kernel;
 mod language;
 mod lines;
+mod link;
 mod list;
 mod listen;
 mod output;
 mod remove;
 mod restart;
+mod restore;
 mod route;
+mod save;
+mod saved;
 mod start;
 mod status;
 
@@ -41,8 +46,11 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub(crate) use restore::{ContextError, RestoringContexts};
+pub(crate) use saved::SavedContexts;
 pub(crate) use status::status;
 
+use crate::gate::Gate;
 use crate::interpreter::contexts::Contexts;
 use crate::interpreter::forkserver::CurrentForkserver;
 use crate::interpreter::language::Kernelspecs;
@@ -75,6 +83,7 @@ pub(crate) struct Interpreter {
     /// Reaps kernels.
     processes: Arc<Processes>,
     proc_overrides: Arc<ProcOverrides>,
+    gate: Gate,
 }
 
 impl Interpreter {
@@ -83,6 +92,7 @@ impl Interpreter {
         settings: Arc<CurrentSettings>,
         processes: Arc<Processes>,
         proc_overrides: Arc<ProcOverrides>,
+        gate: Gate,
     ) -> Self {
         Self {
             programs,
@@ -92,6 +102,7 @@ impl Interpreter {
             settings,
             processes,
             proc_overrides,
+            gate,
         }
     }
 }

@@ -27,6 +27,8 @@ async fn route(interpreter: &Arc<Interpreter>, request: Request<Incoming>) -> Re
             _ => Err(wrong_method(request).await),
         };
     }
+    // A new context would not be part of a checkpoint that is being made.
+    drop(interpreter.gate.pass().await);
     if interpreter.settings.get().is_none() {
         drain(request.into_body()).await;
         let message = "the sandbox is not set up yet, try again in a moment";

@@ -98,10 +98,10 @@ async fn bridge(interpreter: &Interpreter, kernelspec: &str, cwd: &str) -> Resul
 
 /// Sends a kernel its environment and random seed, once. Until then it is not specific to this sandbox.
 pub(super) async fn begin(interpreter: &Interpreter, kernel: &mut Kernel) -> io::Result<()> {
-    if kernel.begun {
+    if kernel.link().has_begun() {
         return Ok(());
     }
-    kernel.begun = true;
+    kernel.link().set_begun();
     let seed = hex::encode(random_bytes::<32>());
     kernel.send(&Command::Begin { env: &environment(interpreter), seed: &seed }).await
 }

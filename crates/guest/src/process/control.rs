@@ -8,7 +8,7 @@ use isopod_wire::rpc::process::{
 use rustix::process::Signal;
 
 use crate::process::Processes;
-use crate::process::start::window_size;
+use crate::process::terminal::window_size;
 use crate::rpc::{Code, RpcError};
 
 /// Lists the live processes.
@@ -29,6 +29,8 @@ pub(crate) async fn send_signal(
     request: SendSignalRequest,
 ) -> Result<SendSignalResponse, RpcError> {
     let process = processes.live(&request.process)?;
+    // Not held while a killed process disappears.
+    drop(processes.gate.pass().await);
     let sent = match request.signal.as_known() {
         Some(WireSignal::SIGNAL_SIGKILL) => process.kill().await,
         Some(WireSignal::SIGNAL_SIGTERM) => process.signal(Signal::TERM),
@@ -45,13 +47,14 @@ pub(crate) async fn close_stdin(
     processes: &Processes,
     request: CloseStdinRequest,
 ) -> Result<CloseStdinResponse, RpcError> {
-    processes.live(&request.process)?.input.close().await?;
+    processes.live(&request.process)?.input.close(&processes.gate).await?;
     Ok(CloseStdinResponse {})
 }
 
 /// Resizes a terminal.
 pub(crate) async fn update(processes: &Processes, request: UpdateRequest) -> Result<UpdateResponse, RpcError> {
     let process = processes.live(&request.process)?;
+    let _pass = processes.gate.pass().await;
     if let Some(pty) = request.pty.as_option() {
         process.input.resize(window_size(pty))?;
     }

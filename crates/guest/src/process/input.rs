@@ -3,19 +3,27 @@
 //! Writers take turns. One that waits for a full pipe delays only writers to the same process. When the process ends, all
 //! waiting writers get an error.
 
-use std::os::fd::OwnedFd;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use isopod_wire::checkpoint::Connection;
 use isopod_wire::rpc::process::process_input::Input as Data;
 use isopod_wire::rpc::process::stream_input_request::Event;
 use isopod_wire::rpc::process::{
     ProcessInput, SendInputRequest, SendInputResponse, StreamInputRequest, StreamInputResponse,
 };
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use rustix::termios::Winsize;
 use tokio::io::Interest;
 use tokio::sync::Notify;
 
+use crate::connection;
+use crate::encoded::Base64;
+use crate::gate::Gate;
 use crate::process::pump::Pipe;
+use crate::process::saved::SavedInput;
 use crate::process::{Process, Processes};
 use crate::rpc::{Code, MessageStream, RpcError};
 
@@ -40,7 +48,12 @@ impl Input {
         Self::new(false, None)
     }
 
-    pub(crate) fn pipe(write: OwnedFd) -> std::io::Result<Self> {
+    /// That of a process that has ended.
+    pub(crate) fn ended(is_terminal: bool) -> Self {
+        Self::new(is_terminal, None)
+    }
+
+    pub(crate) fn pipe(write: OwnedFd) -> io::Result<Self> {
         Ok(Self::new(false, Some(Pipe::with_interest(write, Interest::WRITABLE)?)))
     }
 
@@ -67,17 +80,18 @@ impl Input {
     }
 
     /// Closes standard input once earlier writes are done.
-    pub(crate) async fn close(&self) -> Result<(), RpcError> {
+    pub(crate) async fn close(&self, gate: &Gate) -> Result<(), RpcError> {
         if self.is_terminal {
             let message = "cannot close stdin for PTY process: send Ctrl+D (0x04) instead";
             return Err(RpcError::new(Code::FailedPrecondition, message));
         }
         let _turn = self.turn.lock().await;
+        let _pass = gate.pass().await;
         *self.current() = None;
         Ok(())
     }
 
-    async fn write(&self, data: &Data) -> Result<(), RpcError> {
+    async fn write(&self, gate: &Gate, data: &Data) -> Result<(), RpcError> {
         let data = match (self.is_terminal, data) {
             (true, Data::Pty(data)) | (false, Data::Stdin(data)) => data,
             (true, Data::Stdin(_)) => {
@@ -93,22 +107,69 @@ impl Input {
         tokio::pin!(over);
         over.as_mut().enable();
         tokio::select! {
-            written = self.write_in_turn(data) => written,
+            written = self.write_in_turn(gate, data) => written,
             () = over => Err(RpcError::new(Code::Internal, "error writing input: the process has ended")),
         }
     }
 
-    async fn write_in_turn(&self, data: &[u8]) -> Result<(), RpcError> {
+    async fn write_in_turn(&self, gate: &Gate, data: &[u8]) -> Result<(), RpcError> {
         let _turn = self.turn.lock().await;
         let Some(pipe) = self.current().clone() else {
             return Err(RpcError::new(Code::FailedPrecondition, "stdin not enabled or closed"));
         };
-        let written = pipe.write_all(data).await;
+        let written = pipe.write_all(gate, data).await;
         written.map_err(|error| RpcError::new(Code::Internal, format!("error writing input: {error}")))
+    }
+
+    /// The pipe that leads to the process. None if there is none, or if it is a terminal.
+    pub(super) fn connection(&self) -> io::Result<Option<Connection>> {
+        Ok(self.stdin().map(|pipe| connection::of_pipe(pipe.fd())).transpose()?)
+    }
+
+    /// The pipe and what is in it. The pipe is the same afterwards. Only for a process that is stopped.
+    pub(super) fn save(&self) -> io::Result<Option<SavedInput>> {
+        let Some(pipe) = self.stdin() else { return Ok(None) };
+        let unread = take_unread(pipe.fd())?;
+        self.put_back(&unread)?;
+        Ok(Some(SavedInput { connection: connection::of_pipe(pipe.fd())?, unread: Base64(unread) }))
+    }
+
+    /// Writes to an empty pipe what an equal pipe had held: it fits.
+    pub(super) fn put_back(&self, mut data: &[u8]) -> io::Result<()> {
+        let Some(pipe) = self.stdin() else { return Ok(()) };
+        while !data.is_empty() {
+            match rustix::io::write(pipe.fd(), data) {
+                Ok(written) => data = &data[written..],
+                Err(Errno::INTR) => {}
+                // Nobody will read it.
+                Err(Errno::PIPE) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn stdin(&self) -> Option<Pipe> {
+        self.current().clone().filter(|_| !self.is_terminal)
     }
 
     fn current(&self) -> MutexGuard<'_, Option<Pipe>> {
         self.pipe.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads what a pipe holds, through its writing end.
+fn take_unread(pipe: &OwnedFd) -> io::Result<Vec<u8>> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let reading_end = rustix::fs::open(format!("/proc/self/fd/{}", pipe.as_raw_fd()), flags, Mode::empty())?;
+    let (mut unread, mut buffer) = (Vec::new(), [0; 16 << 10]);
+    loop {
+        match rustix::io::read(&reading_end, &mut buffer) {
+            Ok(0) | Err(Errno::AGAIN) => return Ok(unread),
+            Ok(length) => unread.extend_from_slice(&buffer[..length]),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
@@ -118,7 +179,7 @@ pub(crate) async fn send_input(
     request: SendInputRequest,
 ) -> Result<SendInputResponse, RpcError> {
     let process = processes.live(&request.process)?;
-    write(&process, &request.input).await?;
+    write(processes, &process, &request.input).await?;
     Ok(SendInputResponse {})
 }
 
@@ -134,7 +195,7 @@ pub(crate) async fn stream_input(
             (Some(Event::Start(_)), Some(_)) => {
                 return Err(RpcError::new(Code::InvalidArgument, "start was sent twice"));
             }
-            (Some(Event::Data(data)), Some(process)) => write(process, &data.input).await?,
+            (Some(Event::Data(data)), Some(process)) => write(processes, process, &data.input).await?,
             (Some(Event::Data(_)), None) => {
                 return Err(RpcError::new(Code::InvalidArgument, "the first message must be start"));
             }
@@ -144,9 +205,9 @@ pub(crate) async fn stream_input(
     Ok(StreamInputResponse {})
 }
 
-async fn write(process: &Process, input: &ProcessInput) -> Result<(), RpcError> {
+async fn write(processes: &Processes, process: &Process, input: &ProcessInput) -> Result<(), RpcError> {
     match &input.input {
-        Some(data) => process.input.write(data).await,
+        Some(data) => process.input.write(&processes.gate, data).await,
         None => Err(RpcError::new(Code::InvalidArgument, "input is empty")),
     }
 }

@@ -10,9 +10,14 @@ mod ended;
 mod events;
 mod input;
 mod output;
+mod outputs;
 mod pump;
+mod restore;
+mod save;
+mod saved;
 mod start;
 mod stream;
+mod terminal;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,19 +28,25 @@ use isopod_wire::rpc::process::process_selector::Selector;
 use isopod_wire::rpc::process::{ProcessConfig, ProcessSelector};
 use rustix::process::{Pid, Signal, WaitStatus};
 use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
 
 pub(crate) use control::{close_stdin, list, send_signal, update};
 pub(crate) use delivery::open_channel;
 pub(crate) use input::{send_input, stream_input};
+pub(crate) use restore::{RestoreError, RestoringProcesses};
+pub(crate) use saved::SavedProcesses;
 pub(crate) use start::start;
 pub(crate) use stream::connect;
 
+use crate::gate::Gate;
 use crate::logs::{Logs, ProcessLog};
 use crate::proc_overrides::{Activity, ProcOverrides};
 use crate::process::delivery::Deliveries;
 use crate::process::ended::{Ended, ROUND};
 use crate::process::input::Input;
 use crate::process::output::Output;
+use crate::process::outputs::Outputs;
+use crate::process::terminal::TerminalName;
 use crate::rpc::{Code, RpcError};
 
 /// How long a killed process and its group may take to disappear before the guest continues without that.
@@ -50,6 +61,10 @@ pub(crate) struct Process {
     tag: Option<String>,
     config: ProcessConfig,
     input: Input,
+    /// None if its standard streams are pipes.
+    terminal: Option<TerminalName>,
+    /// When it is killed.
+    deadline: Option<Instant>,
     /// Gets the output too, in addition to the readers.
     log: Arc<ProcessLog>,
     state: Mutex<State>,
@@ -62,6 +77,8 @@ pub(crate) struct Process {
 #[derive(Debug)]
 struct State {
     output: Output,
+    /// Set when the guest has reaped it.
+    exited: Option<WaitStatus>,
     ending: Option<Ending>,
 }
 
@@ -131,11 +148,14 @@ struct Tables {
 /// All processes of clients.
 pub(crate) struct Processes {
     tables: Mutex<Tables>,
+    /// Where the guest reads output.
+    outputs: Outputs,
     /// How much output clients have received.
     deliveries: Arc<Deliveries>,
     /// The log that new processes write to.
     logs: Arc<Logs>,
     proc_overrides: Arc<ProcOverrides>,
+    gate: Gate,
 }
 
 impl std::fmt::Debug for Processes {
@@ -145,12 +165,42 @@ impl std::fmt::Debug for Processes {
 }
 
 impl Processes {
-    pub(crate) fn new(logs: Arc<Logs>, proc_overrides: Arc<ProcOverrides>) -> Self {
-        Self { tables: Mutex::new(Tables::new()), deliveries: Arc::default(), logs, proc_overrides }
+    pub(crate) fn new(logs: Arc<Logs>, proc_overrides: Arc<ProcOverrides>, gate: Gate) -> Self {
+        Self {
+            tables: Mutex::new(Tables::new()),
+            outputs: Outputs::default(),
+            deliveries: Arc::default(),
+            logs,
+            proc_overrides,
+            gate,
+        }
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A process that is in no table yet.
+    fn new_process(
+        &self,
+        pid: Pid,
+        tag: Option<String>,
+        config: ProcessConfig,
+        input: Input,
+        output: Output,
+    ) -> Process {
+        Process {
+            pid,
+            tag,
+            config,
+            input,
+            terminal: None,
+            deadline: None,
+            log: self.logs.of_process(pid.as_raw_nonzero().get().unsigned_abs()),
+            state: Mutex::new(State { output, exited: None, ending: None }),
+            changed: Notify::new(),
+            room: Notify::new(),
+        }
     }
 
     /// Adds a process that has just been started. The receiver gets its exit status.
@@ -165,15 +215,20 @@ impl Processes {
     /// Processes are started and reaped on the same thread, so none is reaped before it is in the table.
     pub(crate) fn reap(self: &Arc<Self>) {
         while let Ok(Some((pid, status))) = rustix::process::wait(rustix::process::WaitOptions::NOHANG) {
-            let Some(live) = self.tables().live.remove(&pid) else {
-                self.tables().notify_exit(pid, status);
-                continue;
-            };
-            let Live { process, exit, activity } = live;
-            drop(activity);
-            self.retain_ended(process);
-            let _ = exit.send(status);
+            self.exited(pid, status);
         }
+    }
+
+    fn exited(self: &Arc<Self>, pid: Pid, status: WaitStatus) {
+        let Some(live) = self.tables().live.remove(&pid) else {
+            self.tables().notify_exit(pid, status);
+            return;
+        };
+        let Live { process, exit, activity } = live;
+        drop(activity);
+        process.state().exited = Some(status);
+        self.retain_ended(process);
+        let _ = exit.send(status);
     }
 
     /// Reports the exit of a child that is not a client's process, if the guest reaps it.

@@ -132,6 +132,33 @@ impl Output {
         }
     }
 
+    /// The output of a process of an earlier guest that no client has received. It is kept even if it is more than the capacity,
+    /// because a slow client may have held the process back.
+    pub(crate) fn restored(capacity: usize, undelivered: impl IntoIterator<Item = (Source, Vec<u8>)>) -> Self {
+        let mut output = Self::new(usize::MAX);
+        for (source, data) in undelivered {
+            output.push(source, &data);
+        }
+        output.capacity = capacity.max(output.cost());
+        output
+    }
+
+    /// What no client has received.
+    pub(crate) fn undelivered(&self) -> Vec<(Source, Vec<u8>)> {
+        let mut at = self.delivered().max(self.head);
+        let mut pieces: Vec<(Source, Vec<u8>)> = Vec::new();
+        while at < self.tail() {
+            let (source, segment_end) = self.segment_at(at);
+            let run = self.contiguous(at, segment_end);
+            at += run.len() as u64;
+            match pieces.last_mut() {
+                Some((last, data)) if *last == source => data.extend_from_slice(run),
+                _ => pieces.push((source, run.to_vec())),
+            }
+        }
+        pieces
+    }
+
     /// Whether the pump may read more from the process.
     pub(crate) fn has_room(&self) -> bool {
         self.fastest().is_none_or(|fastest| self.lag_behind_tail(fastest) < self.capacity)
@@ -311,13 +338,16 @@ impl Output {
         let Some(fastest) = self.fastest() else { return self.drop_excess(self.capacity, self.tail()) };
         self.drop_excess(self.capacity, self.delivered().min(fastest));
         // More than can be on its way to a client, so the reports must have stopped.
-        self.drop_excess(2 * self.capacity, fastest);
+        self.drop_excess(self.capacity.saturating_mul(2), fastest);
+    }
+
+    fn cost(&self) -> usize {
+        self.bytes.len() + self.segments.len() * SEGMENT_COST
     }
 
     /// Drops the oldest bytes before `limit` until the rest uses no more than `max`.
     fn drop_excess(&mut self, max: usize, limit: u64) {
-        let cost = self.bytes.len() + self.segments.len() * SEGMENT_COST;
-        if let Some(excess) = cost.checked_sub(max).filter(|excess| *excess > 0) {
+        if let Some(excess) = self.cost().checked_sub(max).filter(|excess| *excess > 0) {
             self.forget_until((self.head + excess as u64).min(limit));
         }
     }
@@ -386,6 +416,24 @@ mod tests {
         assert_eq!(got, [(Source::Stdout, vec![1; 90]), (Source::Stderr, vec![2; 50])]);
         assert!(output.has_room());
         assert_eq!(output.len(), 0);
+    }
+
+    #[test]
+    fn a_checkpoint_has_what_no_client_received_and_keeps_all_of_it() {
+        let mut output = Output::new(100);
+        let slow = output.attach();
+        output.push(Source::Stdout, b"received ");
+        read_all(&mut output, slow).unwrap();
+        output.push(Source::Stdout, &[1; 99]);
+        output.push(Source::Stderr, &[2; 60]);
+        let undelivered = output.undelivered();
+        assert_eq!(undelivered, [(Source::Stdout, vec![1; 99]), (Source::Stderr, vec![2; 60])]);
+        let mut restored = Output::restored(100, undelivered.clone());
+        let reader = restored.attach();
+        assert_eq!(read_all(&mut restored, reader).unwrap(), undelivered);
+        // The source goes on as if nothing had happened.
+        assert_eq!(read_all(&mut output, slow).unwrap(), undelivered);
+        assert!(output.undelivered().is_empty());
     }
 
     #[test]

@@ -7,16 +7,17 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::process::{Signal, WaitStatus};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::oneshot;
-use tokio::time::Instant;
 
 use crate::deadline::at;
+use crate::gate::Gate;
+use crate::logs::ProcessLog;
 use crate::process::events::end_event;
 use crate::process::{Ending, KILL_TIMEOUT, Process};
 use crate::stdio::Source;
@@ -30,6 +31,16 @@ const TERMINAL_DRAIN_TIMEOUT: Duration = Duration::from_millis(100);
 /// A non-blocking descriptor that the runtime watches.
 #[derive(Clone, Debug)]
 pub(crate) struct Pipe(Arc<AsyncFd<Arc<OwnedFd>>>);
+
+/// Does not keep the pipe open.
+#[derive(Debug)]
+pub(super) struct WeakPipe(Weak<AsyncFd<Arc<OwnedFd>>>);
+
+impl WeakPipe {
+    pub(super) fn upgrade(&self) -> Option<Pipe> {
+        self.0.upgrade().map(Pipe)
+    }
+}
 
 impl Pipe {
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Self> {
@@ -45,10 +56,15 @@ impl Pipe {
         self.0.get_ref()
     }
 
-    /// Writes everything, and waits without blocking the thread while the pipe is full.
-    pub(crate) async fn write_all(&self, mut data: &[u8]) -> io::Result<()> {
+    pub(super) fn downgrade(&self) -> WeakPipe {
+        WeakPipe(Arc::downgrade(&self.0))
+    }
+
+    /// Writes everything, and waits without blocking the thread while the pipe is full or the gate is closed.
+    pub(crate) async fn write_all(&self, gate: &Gate, mut data: &[u8]) -> io::Result<()> {
         while !data.is_empty() {
             let mut ready = self.0.writable().await?;
+            let _pass = gate.pass().await;
             match ready.try_io(|fd| rustix::io::write(fd, data).map_err(io::Error::from)) {
                 Ok(Ok(written)) => data = &data[written..],
                 Ok(Err(error)) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -74,7 +90,7 @@ impl Pipe {
     }
 }
 
-fn read_now(fd: &OwnedFd, at_most: usize, take: impl Fn(&[u8])) -> rustix::io::Result<usize> {
+pub(super) fn read_now(fd: &OwnedFd, at_most: usize, take: impl Fn(&[u8])) -> rustix::io::Result<usize> {
     let mut buffer = [MaybeUninit::<u8>::uninit(); READ_SIZE];
     let (data, _) = rustix::io::read(fd, &mut buffer[..at_most.min(READ_SIZE)])?;
     take(data);
@@ -86,9 +102,10 @@ pub(crate) async fn pump(
     process: Arc<Process>,
     pipes: Vec<(Pipe, Source)>,
     exit: oneshot::Receiver<WaitStatus>,
-    deadline: Option<Instant>,
+    gate: Gate,
 ) {
-    let mut pump = Pump { process, pipes, exit };
+    let deadline = process.deadline;
+    let mut pump = Pump { process, pipes, exit, gate };
     let status = tokio::select! {
         status = pump.until_exit() => status,
         () = at(deadline) => return pump.kill().await,
@@ -104,6 +121,7 @@ struct Pump {
     process: Arc<Process>,
     pipes: Vec<(Pipe, Source)>,
     exit: oneshot::Receiver<WaitStatus>,
+    gate: Gate,
 }
 
 impl Pump {
@@ -150,6 +168,7 @@ impl Pump {
 
     /// The deadline has passed: kills the whole group and ends the stream with that reason.
     async fn kill(mut self) {
+        drop(self.gate.pass().await);
         let _ = self.process.signal(Signal::KILL);
         let _ = tokio::time::timeout(KILL_TIMEOUT, &mut self.exit).await;
         let _ = tokio::time::timeout(KILL_TIMEOUT, self.drain()).await;
@@ -165,14 +184,16 @@ impl Pump {
         for (pipe, source) in pipes {
             // A terminal without its session has no use, and the number of ptys is limited.
             if source != Source::Pty {
-                let log = Arc::clone(&log);
-                tokio::spawn(async move {
-                    while pipe.read(|data| log.push(source, data)).await {}
-                    log.finish();
-                });
+                tokio::spawn(discard(pipe, source, Arc::clone(&log)));
             }
         }
     }
+}
+
+/// Copies what the children of an ended process print into the log.
+pub(super) async fn discard(pipe: Pipe, source: Source, log: Arc<ProcessLog>) {
+    while pipe.read(|data| log.push(source, data)).await {}
+    log.finish();
 }
 
 async fn copy(process: &Process, pipe: &Pipe, source: Source) {
@@ -184,7 +205,7 @@ async fn copy_once(process: &Process, pipe: &Pipe, source: Source) -> bool {
     pipe.read(|data| push(process, source, data)).await
 }
 
-fn push(process: &Process, source: Source, data: &[u8]) {
+pub(super) fn push(process: &Process, source: Source, data: &[u8]) {
     process.state().output.push(source, data);
     process.log.push(source, data);
     process.changed.notify_waiters();

@@ -3,17 +3,14 @@
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use isopod_wire::rpc::process::{PTY, ProcessConfig, StartRequest};
 use rustix::fs::{Mode, OFlags};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
-use rustix::pty::OpenptFlags;
-use rustix::termios::Winsize;
-use tokio::sync::Notify;
 
 use crate::environment::{DEFAULT_PATH, basic_environment};
 use crate::http::Reply;
@@ -22,7 +19,8 @@ use crate::process::input::Input;
 use crate::process::output::{CAPACITY, Output};
 use crate::process::pump::{Pipe, pump};
 use crate::process::stream::EventStream;
-use crate::process::{Process, Processes, State};
+use crate::process::terminal::{TerminalEnds, TerminalName, window_size};
+use crate::process::{Process, Processes};
 use crate::rpc::{Call, Code, RpcError};
 use crate::settings::Settings;
 use crate::stdio::Source;
@@ -32,32 +30,28 @@ use crate::users::User;
 /// Starts the process; the reply's first event is `start`.
 pub(crate) async fn start(processes: &Processes, call: Call, request: StartRequest) -> Result<Reply, RpcError> {
     let user = call.user()?;
+    let _pass = processes.gate.pass().await;
     // Releases streams that have ended.
     processes.deliveries.read_reports();
     let config = request.process.into_option().unwrap_or_default();
     let streams = match request.pty.as_option() {
         Some(pty) => Streams::terminal(pty, &user)?,
-        None => Streams::pipes(request.stdin.unwrap_or(true))?,
+        None => Streams::pipes(request.stdin.unwrap_or(true)).map_err(no_streams)?,
     };
     // Before the process can read `/proc`.
     let activity = processes.proc_overrides.begin();
     let pid = spawn(&config, &call.settings, &user, &streams)?;
-    let Streams { input, pipes, .. } = streams;
-    let log = processes.logs.of_process(pid.as_raw_nonzero().get().unsigned_abs());
+    let Streams { input, pipes, terminal, .. } = streams;
     let process = Arc::new(Process {
-        pid,
-        tag: request.tag.clone(),
-        config,
-        input,
-        log,
-        state: Mutex::new(State { output: Output::new(CAPACITY), ending: None }),
-        changed: Notify::new(),
-        room: Notify::new(),
+        terminal,
+        deadline: call.deadline,
+        ..processes.new_process(pid, request.tag.clone(), config, input, Output::new(CAPACITY))
     });
+    processes.outputs.add(&process, &pipes);
     let exit = processes.insert(Arc::clone(&process), activity);
     // The reader joins before the pump runs, so that the ring drops nothing unread.
     let stream = EventStream::new(&processes.deliveries, &call, Arc::clone(&process), None);
-    tokio::spawn(pump(process, pipes, exit, call.deadline));
+    tokio::spawn(pump(process, pipes, exit, processes.gate.clone()));
     Ok(stream.into_reply())
 }
 
@@ -74,7 +68,7 @@ fn spawn(config: &ProcessConfig, settings: &Settings, user: &User, streams: &Str
         uid: user.uid,
         gid: user.gid,
         groups: user.groups(),
-        stdio: streams.child.each_ref().map(AsFd::as_fd),
+        stdio: streams.child.each_ref().map(|end| end.as_fd()),
         extra: None,
         terminal: matches!(streams.pipes[..], [(_, Source::Pty)]),
     };
@@ -174,49 +168,39 @@ fn nul() -> RpcError {
 }
 
 /// A process's standard streams, both ends.
-struct Streams {
+#[derive(Debug)]
+pub(super) struct Streams {
     /// Standard input, output and error of the child.
-    child: [ChildEnd; 3],
+    pub(super) child: [Arc<OwnedFd>; 3],
     /// Takes what clients write.
-    input: Input,
+    pub(super) input: Input,
     /// The sources of its output.
-    pipes: Vec<(Pipe, Source)>,
-}
-
-enum ChildEnd {
-    Own(OwnedFd),
-    Shared(Arc<OwnedFd>),
-}
-
-impl AsFd for ChildEnd {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Own(fd) => fd.as_fd(),
-            Self::Shared(fd) => fd.as_fd(),
-        }
-    }
+    pub(super) pipes: Vec<(Pipe, Source)>,
+    pub(super) terminal: Option<TerminalName>,
 }
 
 impl Streams {
-    fn pipes(with_stdin: bool) -> Result<Self, RpcError> {
+    pub(super) fn pipes(with_stdin: bool) -> io::Result<Self> {
         let (stdin, input) = if with_stdin {
-            let (read, write) = pipe_with(PipeFlags::CLOEXEC).map_err(no_streams)?;
-            (read, Input::pipe(write).map_err(no_streams)?)
+            let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+            (read, Input::pipe(write)?)
         } else {
-            let null = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty());
-            (null.map_err(no_streams)?, Input::none())
+            (rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?, Input::none())
         };
-        let (stdout, stdout_child) = pipe_with(PipeFlags::CLOEXEC).map_err(no_streams)?;
-        let (stderr, stderr_child) = pipe_with(PipeFlags::CLOEXEC).map_err(no_streams)?;
-        let pipes = vec![
-            (Pipe::new(stdout).map_err(no_streams)?, Source::Stdout),
-            (Pipe::new(stderr).map_err(no_streams)?, Source::Stderr),
-        ];
-        Ok(Self { child: [stdin, stdout_child, stderr_child].map(ChildEnd::Own), input, pipes })
+        let (stdout, stdout_child) = Self::output_pipe()?;
+        let (stderr, stderr_child) = Self::output_pipe()?;
+        let pipes = vec![(stdout, Source::Stdout), (stderr, Source::Stderr)];
+        Ok(Self { child: [Arc::new(stdin), stdout_child, stderr_child], input, pipes, terminal: None })
+    }
+
+    /// A pipe for output, and the child's end of it.
+    pub(super) fn output_pipe() -> io::Result<(Pipe, Arc<OwnedFd>)> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC)?;
+        Ok((Pipe::new(read)?, Arc::new(write)))
     }
 
     fn terminal(pty: &PTY, user: &User) -> Result<Self, RpcError> {
-        let (master, slave) = open_terminal(pty, user).map_err(|error| {
+        let ends = TerminalEnds::open(window_size(pty), user.uid).map_err(|error| {
             let (cols, rows) = (pty.size.cols, pty.size.rows);
             let cause = io::Error::from(error);
             let why = cause_text(&cause);
@@ -225,34 +209,23 @@ impl Streams {
                 format!("error starting pty with '{cols}' cols and '{rows}' rows: {why}"),
             )
         })?;
-        let pipe = Pipe::new(master).map_err(no_streams)?;
-        let slave = Arc::new(slave);
-        let child = [0, 1, 2].map(|_| ChildEnd::Shared(Arc::clone(&slave)));
-        Ok(Self { child, input: Input::terminal(pipe.clone()), pipes: vec![(pipe, Source::Pty)] })
+        Self::of_terminal(ends).map_err(no_streams)
+    }
+
+    pub(super) fn of_terminal(ends: TerminalEnds) -> io::Result<Self> {
+        let TerminalEnds { master, slave, name } = ends;
+        let pipe = Pipe::new(master)?;
+        let input = Input::terminal(pipe.clone());
+        Ok(Self {
+            child: [0, 1, 2].map(|_| Arc::clone(&slave)),
+            input,
+            pipes: vec![(pipe, Source::Pty)],
+            terminal: Some(name),
+        })
     }
 }
 
-fn open_terminal(pty: &PTY, user: &User) -> rustix::io::Result<(OwnedFd, OwnedFd)> {
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let master = rustix::pty::openpt(flags)?;
-    rustix::pty::unlockpt(&master)?;
-    // Opening the peer through the master does not depend on what is mounted at /dev/pts.
-    let slave = rustix::pty::ioctl_tiocgptpeer(&master, flags)?;
-    rustix::termios::tcsetwinsize(&slave, window_size(pty))?;
-    // Programs such as `mesg` and `screen` expect the terminal to belong to its user. Not worth an error.
-    let _ = rustix::fs::fchown(&slave, Some(rustix::fs::Uid::from_raw(user.uid)), None);
-    let _ = rustix::fs::fchmod(&slave, Mode::RUSR | Mode::WUSR | Mode::WGRP);
-    Ok((master, slave))
-}
-
-/// The size of a terminal. Numbers that are too large are clamped.
-pub(crate) fn window_size(pty: &PTY) -> Winsize {
-    let clamp = |value: u32| u16::try_from(value).unwrap_or(u16::MAX);
-    Winsize { ws_row: clamp(pty.size.rows), ws_col: clamp(pty.size.cols), ws_xpixel: 0, ws_ypixel: 0 }
-}
-
-fn no_streams(error: impl Into<io::Error>) -> RpcError {
-    let error: io::Error = error.into();
+fn no_streams(error: io::Error) -> RpcError {
     let code = match error.raw_os_error() {
         Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => Code::ResourceExhausted,
         _ => Code::Internal,

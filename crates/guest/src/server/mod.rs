@@ -16,7 +16,7 @@ use crate::http::{
     with_cors,
 };
 use crate::settings::InitRequest;
-use crate::{files, interpreter, process, rpc};
+use crate::{checkpoint, files, interpreter, process, rpc};
 
 /// Accepts connections forever.
 pub(crate) async fn accept(listener: UnixListener, guest: Arc<Guest>) {
@@ -50,6 +50,7 @@ async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Result<Reply, 
         (&Method::POST, "/init") => return init(guest, request).await,
         (&Method::GET, "/logs") => return logs(guest, &request),
         (&Method::POST, delivery::PATH) => return process::open_channel(&guest.processes, request),
+        _ if checkpoint::has_route(&path) => return checkpoint::answer(&guest.checkpoint, request).await,
         (&Method::GET, "/interpreter") => return interpreter::status(guest.interpreter.as_deref(), &request),
         _ => {}
     }

@@ -1,0 +1,25 @@
+//! `POST /restore/finish`: the processes are there, as the guest's children. From here on they are like its own.
+
+use http::StatusCode;
+
+use crate::checkpoint::restore::Restoration;
+use crate::checkpoint::{Checkpoint, Phase, conflict};
+use crate::http::{HttpError, Reply, status_reply};
+
+pub(super) async fn finish(checkpoint: &Checkpoint) -> Result<Reply, HttpError> {
+    let mut phase = checkpoint.phase.lock().await;
+    let restoration = match std::mem::take(&mut *phase) {
+        Phase::Restoring(restoration) => *restoration,
+        other => {
+            *phase = other;
+            return Err(conflict("the sandbox is not being restored"));
+        }
+    };
+    let Restoration { processes, contexts, watchers, .. } = restoration;
+    checkpoint.processes.finish_restore(processes);
+    if let (Some(interpreter), Some(contexts)) = (&checkpoint.interpreter, contexts) {
+        interpreter.finish_restore(contexts);
+    }
+    checkpoint.watchers.restore(watchers).await;
+    Ok(status_reply(StatusCode::NO_CONTENT))
+}
