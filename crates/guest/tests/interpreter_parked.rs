@@ -97,6 +97,25 @@ fn a_parked_forkserver_that_dies_is_replaced() {
 }
 
 #[test]
+fn a_parked_forkserver_ends_for_a_checkpoint_and_its_kernel_stays() {
+    let (sandbox, socket) = waiting();
+    let _forkserver = Forkserver::enter(&sandbox, socket);
+    wait_until(|| sandbox.status()["parked"] == true);
+    sandbox.guest.init(&json!({}));
+    assert_eq!(sandbox.run("a = 1; a").value(), "1");
+    let post = |path| sandbox.guest.request("POST", path, &[("X-Isopod-Control", "1")], b"");
+    let held = post("/checkpoint/hold");
+    assert_eq!(held.status, 200, "{}", held.text());
+    let state = post("/checkpoint/state").json();
+    let kernel = state["contexts"]["all"][0]["kernel"]["pid"].to_string();
+    assert_eq!(sandbox.processes("--warm none"), [kernel]);
+    assert_eq!(post("/checkpoint/release").status, 204);
+    assert_eq!(sandbox.run("a").value(), "1");
+    let other = sandbox.create(&json!({}));
+    assert_eq!(sandbox.run_in(&other, "2").value(), "2");
+}
+
+#[test]
 fn a_parked_kernel_that_was_killed_is_replaced() {
     let (sandbox, socket) = waiting();
     let _forkserver = Forkserver::enter(&sandbox, socket);
