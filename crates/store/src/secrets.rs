@@ -1,7 +1,7 @@
 //! Random and secret values: new ids, keys and tokens, and how they are compared.
 
-use isopod_wire::{SandboxId, SnapshotId};
 use isopod_wire::node::Secret;
+use isopod_wire::{SandboxId, SnapshotId};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 

@@ -47,7 +47,7 @@ pub struct NewSnapshot {
 #[derive(Clone, Debug, PartialEq)]
 pub enum BeginSnapshot {
     /// It is recorded as being taken.
-    Begun(Template, Build),
+    Begun(Template, Box<Build>),
     /// The team has a built template with this name.
     NameTaken,
     /// The team has as many as it may have.
@@ -123,7 +123,7 @@ impl Store {
             .map_err(&failed)?;
         let build = read_build(&row)?;
         transaction.commit().await.map_err(&failed)?;
-        Ok(BeginSnapshot::Begun(template, build))
+        Ok(BeginSnapshot::Begun(template, Box::new(build)))
     }
 
     /// Deletes the record of a snapshot that was not taken, and its template if that has no other.
@@ -147,11 +147,12 @@ impl Store {
     pub async fn abandon_interrupted_snapshots(&self) -> Result<u64, StoreError> {
         let failed = StoreError::doing("delete the records of interrupted snapshots");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
-        let done = query("DELETE FROM template_builds WHERE snapshot IS NOT NULL AND status = 'building' AND server = ?")
-            .bind(self.server())
-            .execute(&mut transaction)
-            .await
-            .map_err(&failed)?;
+        let done =
+            query("DELETE FROM template_builds WHERE snapshot IS NOT NULL AND status = 'building' AND server = ?")
+                .bind(self.server())
+                .execute(&mut transaction)
+                .await
+                .map_err(&failed)?;
         query(AssertSqlSafe(format!("DELETE FROM templates WHERE {WITHOUT_BUILDS}")))
             .execute(&mut transaction)
             .await
@@ -184,7 +185,9 @@ impl Store {
             found.push(" OR t.id IN (SELECT n.template FROM template_names n WHERE n.team = t.team AND n.name = ");
             found.push_bind(name).push("))");
         }
-        found.push(" AND b.seq = (SELECT max(l.seq) FROM template_builds l WHERE l.template = t.id AND l.status = 'ready'");
+        found.push(
+            " AND b.seq = (SELECT max(l.seq) FROM template_builds l WHERE l.template = t.id AND l.status = 'ready'",
+        );
         if let Some(sandbox) = &wanted.sandbox {
             found.push(" AND l.source = ").push_bind(sandbox);
         }
@@ -203,7 +206,8 @@ impl Store {
         for row in &rows {
             let (template, build): (&str, &str) = (row.get(0), row.get(1));
             // One that was removed in the meantime is left out.
-            if let (Some(template), Some(build)) = (self.template(template).await?, self.build(template, build).await?) {
+            if let (Some(template), Some(build)) = (self.template(template).await?, self.build(template, build).await?)
+            {
                 let tag = wanted.tag.clone().or_else(|| row.get(3));
                 snapshots.push(KeptSnapshot { template, build, tag, position: row.get(2) });
             }
@@ -308,7 +312,7 @@ mod tests {
     async fn take(store: &Store, new: &NewSnapshot) -> Build {
         let BeginSnapshot::Begun(_, build) = store.begin_snapshot(new).await.unwrap() else { panic!("refused") };
         assert!(store.finish_build(&build, "base", 7).await.unwrap());
-        build
+        *build
     }
 
     #[tokio::test]
@@ -329,10 +333,10 @@ mod tests {
         assert_eq!(ids(of_one).await, [unnamed.id.clone(), first.id.clone()]);
         assert_eq!(ids(SnapshotQuery { name: Some("b".to_owned()), ..all(&team) }).await, [""; 0]);
         let by_id = SnapshotQuery { name: Some(unnamed.template.clone()), ..all(&team) };
-        assert_eq!(ids(by_id).await, [unnamed.id.clone()]);
+        assert_eq!(ids(by_id).await, [unnamed.id.as_str()]);
         let page = store.list_snapshots(&SnapshotQuery { limit: 1, ..all(&team) }).await.unwrap();
         assert_eq!((page.len(), page[0].tag.as_deref()), (1, Some("default")));
-        assert_eq!(ids(SnapshotQuery { before: Some(page[0].position), ..all(&team) }).await, [unnamed.id.clone()]);
+        assert_eq!(ids(SnapshotQuery { before: Some(page[0].position), ..all(&team) }).await, [unnamed.id.as_str()]);
         assert_eq!(store.list_templates(&team).await.unwrap(), []);
         assert_eq!(store.kept_snapshots().await.unwrap().len(), 3);
         store.remove_template(&first.template).await.unwrap();

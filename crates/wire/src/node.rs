@@ -414,6 +414,14 @@ pub trait NodeApi: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Ends the processes of a running sandbox and starts it again from a snapshot of it, with its id, network, limits and
+    /// tokens. Returns the new incarnation. After [`NodeError::Memory`] and [`NodeError::WrongState`] it goes on as before.
+    async fn rollback(&self, incarnation: &Incarnation, snapshot: &SnapshotId) -> Result<Incarnation, NodeError> {
+        let _ = snapshot;
+        let reason = "this node cannot put a sandbox back to a snapshot".to_owned();
+        Err(NodeError::Memory { incarnation: incarnation.clone(), reason })
+    }
+
     /// Replaces the network policy of a sandbox.
     async fn set_network(&self, incarnation: &Incarnation, policy: NetworkPolicy) -> Result<(), NodeError>;
 

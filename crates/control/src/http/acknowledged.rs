@@ -19,7 +19,8 @@ pub(crate) async fn create_acknowledged(
     made.unwrap_or(Err(CreateRefusal::Aborted))
 }
 
-async fn remove(sandbox: &Sandbox) {
+/// Removes a sandbox whose client cannot know it.
+pub(super) async fn remove(sandbox: &Sandbox) {
     tracing::info!(sandbox = %sandbox.id(), "the client hung up before it got the response; removing the sandbox");
     if let Err(error) = sandbox.kill().await {
         tracing::warn!(sandbox = %sandbox.id(), error = isopod_wire::error_chain(&error), "could not remove a sandbox whose client hung up");

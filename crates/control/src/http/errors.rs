@@ -7,7 +7,7 @@ use isopod_api::{ApiError, body_error};
 use isopod_wire::FeatureError;
 use isopod_wire::node::{CreateError, NodeError};
 
-use crate::lifecycle::{ActError, CreateRefusal, Refusal, TeamLimitReached};
+use crate::lifecycle::{ActError, CreateRefusal, Refusal, SnapshotError, TeamLimitReached};
 use crate::templates::{ContextError, FindError, NameError, PlanError, TooManyBuilds, UploadError};
 
 impl From<TeamLimitReached> for ApiError {
@@ -47,12 +47,38 @@ impl From<ActError> for ApiError {
                 let message = "could not pause the sandbox, which keeps running: a process in it is blocked, for example on the workspace";
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, message).retry_in(Duration::from_secs(5))
             }
-            ActError::Node(NodeError::Memory { .. }) => {
-                Self::new(StatusCode::CONFLICT, error.to_string()).with_code("memory_not_saved").without_retry()
+            ActError::NoMemory(_) => {
+                let refused = Self::new(StatusCode::NOT_IMPLEMENTED, error.to_string());
+                refused.with_code("memory_snapshots_unavailable").without_retry()
+            }
+            ActError::Node(NodeError::Memory { reason, .. }) => {
+                let message = format!("the sandbox's memory cannot be saved or restored: {reason}");
+                Self::conflict(message).with_code("memory_not_saved").without_retry()
             }
             ActError::Node(NodeError::Workspace { reason, .. }) => CreateError::Workspace(reason).into(),
             ActError::Node(_) | ActError::NodePanicked => Self::internal(&error),
             ActError::NodeTimeout(_) => Self::new(StatusCode::GATEWAY_TIMEOUT, error.to_string()),
+        }
+    }
+}
+
+impl From<SnapshotError> for ApiError {
+    fn from(error: SnapshotError) -> Self {
+        let message = error.to_string();
+        match error {
+            SnapshotError::Act(ActError::NoMemory(_)) => {
+                let message = format!("{message}; with `memory: false`, a snapshot of the files can be taken");
+                let refused = Self::new(StatusCode::NOT_IMPLEMENTED, message);
+                refused.with_code("memory_snapshots_unavailable").without_retry()
+            }
+            SnapshotError::Act(error) => error.into(),
+            SnapshotError::NameTaken(_) => Self::conflict(message).with_code("name_taken"),
+            SnapshotError::TooMany(_) => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, message).with_code("too_many_snapshots").without_retry()
+            }
+            SnapshotError::Deleted => Self::conflict(message),
+            SnapshotError::Store(error) => error.into(),
+            SnapshotError::Aborted => Self::internal(&error),
         }
     }
 }
@@ -99,6 +125,7 @@ impl From<FindError> for ApiError {
             FindError::Name(error) => error.into(),
             FindError::NotFound(_) | FindError::NoTag { .. } => Self::not_found(message),
             FindError::Forbidden(_) => Self::forbidden(message),
+            FindError::IsSnapshot(_) => Self::bad_request(message),
             FindError::Store(error) => error.into(),
         }
     }

@@ -17,13 +17,18 @@ mod network_config;
 mod new_sandbox;
 mod sandbox_connect;
 mod sandbox_create;
+mod sandbox_fork;
 mod sandbox_get;
 mod sandbox_kill;
 mod sandbox_list;
 mod sandbox_network;
 mod sandbox_pause;
+mod sandbox_rollback;
+mod sandbox_snapshot;
 mod sandbox_timeout;
 mod sandbox_views;
+mod snapshot_list;
+mod snapshot_views;
 mod teams;
 mod template_build;
 mod template_change;
@@ -132,8 +137,9 @@ fn lifecycle_routes() -> Routes<Arc<App>> {
         )
         .route(
             "/sandboxes/{id}/pause",
-            [post(changes(TeamKey, "sandbox.pause"), "Pause a sandbox", sandbox_pause::pause)],
+            [post(changes(TeamKey, "sandbox.pause"), "Pause a sandbox", sandbox_pause::pause).may_refuse(&[422])],
         )
+        .merge(snapshot_routes())
         .route(
             "/sandboxes/{id}/network",
             [put(
@@ -152,6 +158,32 @@ fn lifecycle_routes() -> Routes<Arc<App>> {
             ],
         )
         .may_refuse(&[409, 421, 504])
+}
+
+/// Routes that copy a sandbox or put it back.
+fn snapshot_routes() -> Routes<Arc<App>> {
+    Routes::new()
+        .route(
+            "/sandboxes/{id}/snapshots",
+            [post(
+                changes(TeamKey, "sandbox.snapshot"),
+                "Take a snapshot of a running sandbox",
+                sandbox_snapshot::snapshot,
+            )],
+        )
+        .route(
+            "/sandboxes/{id}/fork",
+            [post(changes(TeamKey, "sandbox.fork"), "Create copies of a running sandbox", sandbox_fork::fork)],
+        )
+        .route(
+            "/sandboxes/{id}/rollback",
+            [post(
+                changes(TeamKey, "sandbox.rollback"),
+                "Put a running sandbox back to a snapshot of it",
+                sandbox_rollback::rollback,
+            )],
+        )
+        .may_refuse(&[501])
 }
 
 fn team_routes() -> Routes<Arc<App>> {
@@ -206,6 +238,7 @@ fn team_routes() -> Routes<Arc<App>> {
 
 fn template_routes() -> Routes<Arc<App>> {
     Routes::new()
+        .route("/snapshots", [get(reads(TeamKey), "List snapshots with pagination", snapshot_list::list)])
         .route("/templates", [get(reads(TeamKey), "List templates", templates::list)])
         .route("/v2/templates", [get(reads(TeamKey), "List templates", templates::list)])
         .route(
@@ -230,7 +263,7 @@ fn template_routes() -> Routes<Arc<App>> {
                     "Make a template public or private",
                     template_change::change,
                 ),
-                delete(changes(TeamKey, "template.remove"), "Delete a template", template_change::remove),
+                delete(changes(TeamKey, "template.remove"), "Delete a template or a snapshot", template_change::remove),
             ],
         )
         .route(

@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use isopod_api::{Accepted, ApiError, Caller, Empty, JsonBody};
 use isopod_store::clock::Timestamp;
 use isopod_store::secrets::new_uuid;
-use isopod_store::{Build, BuildStatus, Resource, TeamId, Template};
+use isopod_store::{Build, BuildStatus, Resource, TeamId, Template, TemplateKind};
 use isopod_wire::build::{BuildSource, BuildSpec};
 use isopod_wire::{Bytes, Limits};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 use super::app::App;
 use super::templates::check_team;
 use crate::templates::{
-    Catalogue, DEFAULT_TAG, Job, LegacyBuild, Reference, StartBuild, legacy_source, parse_tag, plan_steps,
+    Catalogue, DEFAULT_TAG, FindError, Job, LegacyBuild, Reference, StartBuild, legacy_source, parse_tag, plan_steps,
 };
 
 /// `POST /v3/templates` and `POST /v2/templates`.
@@ -102,7 +102,7 @@ pub(super) async fn rebuild_legacy(
     Path(id): Path<String>,
     body: JsonBody<RequestLegacy>,
 ) -> Answer {
-    let (template, _) = app.catalogue.find_own(&caller.team, &id).await?;
+    let (template, _) = app.catalogue.find_built(&caller.team, &id).await?;
     let (wanted, legacy) = body.parse()?.split();
     check_team(&caller, wanted.team_id.as_deref())?;
     let build = insert(&app, &template, vec![DEFAULT_TAG.to_owned()], &wanted, Some(legacy)).await?;
@@ -193,6 +193,9 @@ pub(super) async fn register(
         }
         (None, Err(_)) => app.catalogue.ensure(team, &reference.name).await?,
     };
+    if template.kind == TemplateKind::Snapshot {
+        return Err(FindError::IsSnapshot(asked.to_owned()).into());
+    }
     let build = insert(app, &template, tags, &wanted, legacy).await?;
     Ok((template, build))
 }
@@ -216,6 +219,7 @@ async fn insert(
         reason: None,
         created_at: Timestamp::now(),
         finished_at: None,
+        snapshot: None,
     };
     app.catalogue.store.insert_build(&build).await?;
     Ok(build)

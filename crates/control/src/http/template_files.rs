@@ -29,7 +29,7 @@ pub(super) async fn link(
     Path((id, hash)): Path<(String, String)>,
     parts: Parts,
 ) -> Result<Created<Link>, ApiError> {
-    let (template, _) = app.catalogue.find_own(&caller.team, &id).await?;
+    let (template, _) = app.catalogue.find_built(&caller.team, &id).await?;
     if !is_files_hash(&hash) {
         return Err(ApiError::bad_request("the hash must have 64 hexadecimal digits"));
     }

@@ -36,7 +36,7 @@ pub(super) async fn export(
 ) -> Result<Download, ApiError> {
     let catalogue = &app.catalogue;
     // Only the team's own: layers contain files that a later layer removed, which no sandbox shows.
-    let found = catalogue.find_own(&caller.team, &id).await;
+    let found = catalogue.find_built(&caller.team, &id).await;
     let is_missing = matches!(found, Err(FindError::NotFound(_)));
     if is_missing && catalogue.usable(&caller.team, &id).await.is_ok() {
         // Built-in templates are made of the host's files.

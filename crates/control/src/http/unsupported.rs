@@ -2,27 +2,19 @@
 
 use std::sync::Arc;
 
-use isopod_api::{ApiError, Needs::TeamKey, Routes, any, get, post, reads, refuses};
+use isopod_api::{ApiError, Needs::TeamKey, Routes, any, refuses};
 
 use super::app::App;
 
 macro_rules! says {
-    (any, $rule:expr, $what:literal) => {
-        [any($rule, || async { ApiError::unsupported($what) })]
-    };
-    ($method:ident, $rule:expr, $what:literal) => {
-        [$method($rule, concat!("Not supported: ", $what), || async { ApiError::unsupported($what) })
-            .never_refuses(404)
-            .may_refuse(&[501])]
+    ($what:literal) => {
+        [any(refuses(TeamKey), || async { ApiError::unsupported($what) })]
     };
 }
 
 pub(super) fn routes() -> Routes<Arc<App>> {
     Routes::new()
-        .route("/sandboxes/{id}/fork", says!(post, refuses(TeamKey), "forking a sandbox"))
-        .route("/sandboxes/{id}/snapshots", says!(post, refuses(TeamKey), "making a snapshot"))
-        .route("/snapshots", says!(get, reads(TeamKey), "listing snapshots"))
-        .route("/templates/{id}/tags/{*rest}", says!(any, refuses(TeamKey), "the history of tags"))
-        .route("/secrets", says!(any, refuses(TeamKey), "keeping secrets"))
-        .route("/secrets/{id}", says!(any, refuses(TeamKey), "keeping secrets"))
+        .route("/templates/{id}/tags/{*rest}", says!("the history of tags"))
+        .route("/secrets", says!("keeping secrets"))
+        .route("/secrets/{id}", says!("keeping secrets"))
 }

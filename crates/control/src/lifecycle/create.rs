@@ -12,7 +12,7 @@ use isopod_store::{
     Ending, EventType, InsertError, Level, NetworkSettings, SandboxRow, State, StoreError, TeamId, VolumeMount,
 };
 use isopod_wire::node::{CreateError, Incarnation, SandboxSpec, TEAM_LABEL, WorkspaceMount};
-use isopod_wire::{FeatureError, KernelFeatures, NetworkPolicyError};
+use isopod_wire::{ALLOW, FeatureError, KernelFeatures, NetworkPolicyError};
 use serde_json::json;
 use tracing::{Instrument as _, Span, field};
 
@@ -21,7 +21,7 @@ use super::fleet::Fleet;
 use super::handle::Sandbox;
 use super::team_quota::SlotRefusal;
 use super::team_slots::{TeamLimitReached, TeamSlot};
-use crate::templates::{NodeTemplate, UsableTemplate};
+use crate::templates::UsableTemplate;
 
 /// A validated request with all defaults filled in.
 #[derive(Clone, Debug)]
@@ -44,6 +44,18 @@ pub struct NewSandbox {
     pub mounts: Vec<WorkspaceMount>,
     /// The volumes among them, as the API shows them.
     pub volume_mounts: Vec<VolumeMount>,
+}
+
+impl NewSandbox {
+    /// The metadata of the sandbox. One from a snapshot has the kernel features of the snapshot's source, so it is recorded
+    /// as if it had asked for them: the team must be allowed to have them, also at every resume.
+    fn all_metadata(&self) -> BTreeMap<String, String> {
+        let mut metadata = self.metadata.clone();
+        if let Some(features) = self.template.snapshot.as_ref().and_then(|snapshot| snapshot.features.clone()) {
+            metadata.insert(ALLOW.to_owned(), features);
+        }
+        metadata
+    }
 }
 
 /// Why a sandbox was not created.
@@ -150,7 +162,7 @@ impl Fleet {
 
     /// The kernel features that the sandbox gets, if its team may have them.
     fn check_features(&self, wanted: &NewSandbox) -> Result<KernelFeatures, FeatureError> {
-        let features = self.settings.features.check(&wanted.team.0, &wanted.metadata)?;
+        let features = self.settings.features.check(&wanted.team.0, &wanted.all_metadata())?;
         if features.fuse && !wanted.mounts.is_empty() { Err(FeatureError::FuseWithMounts) } else { Ok(features) }
     }
 
@@ -162,7 +174,7 @@ impl Fleet {
         let mut row = self.intent(&wanted);
         Span::current().record("sandbox", row.id.as_str());
         let _creating = self.mark_creating(row.id.clone());
-        let spec = spec_of(&row, wanted.template.node_template, wanted.env, wanted.mounts, features)?;
+        let spec = spec_of(&row, wanted.template, wanted.env, wanted.mounts, features)?;
         self.record_intent(&row, wanted.idempotency_key.as_deref()).await?;
         let incarnation = match self.ask_node(spec).await {
             Ok(incarnation) => incarnation,
@@ -205,7 +217,7 @@ impl Fleet {
             auto_resume: wanted.auto_resume,
             allow_internet: wanted.allow_internet,
             network: wanted.network.clone(),
-            metadata: wanted.metadata.clone(),
+            metadata: wanted.all_metadata(),
             limits: wanted.template.limits,
             access_token: wanted.secure.then(new_token),
             traffic_token: has_traffic_token.then(new_token),
@@ -287,7 +299,7 @@ impl Fleet {
 
 fn spec_of(
     row: &SandboxRow,
-    template: NodeTemplate,
+    template: UsableTemplate,
     mut env: BTreeMap<String, String>,
     mounts: Vec<WorkspaceMount>,
     features: KernelFeatures,
@@ -297,7 +309,7 @@ fn spec_of(
     let labels = [(OWNER_LABEL, SERVER_OWNER), (TEAM_LABEL, row.team.0.as_str())];
     Ok(SandboxSpec {
         sandbox: row.id.clone(),
-        template: template.into_name(),
+        template: template.node_template.into_name(),
         limits: row.limits,
         network: row.network.policy(row.allow_internet)?,
         env,
@@ -305,7 +317,7 @@ fn spec_of(
         labels: labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         mounts,
         features,
-        snapshot: None,
+        snapshot: template.snapshot.map(|snapshot| snapshot.id),
     })
 }
 

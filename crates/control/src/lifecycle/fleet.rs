@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::handle::Sandbox;
 use super::journal::Journal;
+use super::snapshot::TemporarySnapshots;
 use super::team_memory::TeamMemory;
 use super::team_slots::{TeamLimits, TeamSlots};
 use crate::telemetry::Counters;
@@ -37,6 +38,8 @@ pub struct Fleet {
     sandboxes: RwLock<HashMap<SandboxId, Arc<Sandbox>>>,
     /// Sandboxes that are being created and have no controller yet. Written by the creating task.
     creating: Mutex<HashSet<SandboxId>>,
+    /// Snapshots of forks in progress, which no row names. Written by the forking task.
+    pub(super) temporary_snapshots: TemporarySnapshots,
 }
 
 /// Marks a sandbox as being created until this is dropped.
@@ -89,6 +92,7 @@ impl Fleet {
             stop,
             sandboxes: RwLock::default(),
             creating: Mutex::default(),
+            temporary_snapshots: Mutex::default(),
         }
     }
 

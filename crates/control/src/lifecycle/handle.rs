@@ -3,9 +3,9 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use isopod_store::{NetworkSettings, SandboxRow, StoreError, TeamId};
-use isopod_wire::node::{EndReason, Incarnation, NodeError, PauseMode};
-use isopod_wire::{FeatureError, SandboxId};
+use isopod_store::{NetworkSettings, SandboxRow, SnapshotSource, StoreError, TeamId};
+use isopod_wire::node::{EndReason, Incarnation, NodeError, NodeSnapshot, PauseMode};
+use isopod_wire::{FeatureError, SandboxId, SnapshotId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -61,6 +61,8 @@ pub(super) enum Command {
     Extend { timeout: Duration, reply: Reply<()> },
     Pause { mode: PauseMode, healthy_only: bool, reply: Reply<()> },
     SetNetwork { allow_internet: Option<bool>, network: NetworkSettings, reply: Reply<()> },
+    Snapshot { id: SnapshotId, with_memory: bool, reply: Reply<NodeSnapshot> },
+    Rollback { snapshot: SnapshotSource, reply: Reply<()> },
     Wake { reply: Reply<()> },
     Kill { reply: Reply<()> },
     Verify { reply: Reply<bool> },
@@ -81,6 +83,9 @@ pub enum ActError {
     /// The guest does not answer, and the caller requires that it does.
     #[error("the sandbox's guest does not answer")]
     GuestUnresponsive,
+    /// The node cannot save memory at all. The text says why and what to do about it.
+    #[error("this server cannot save the memory of sandboxes: {0}")]
+    NoMemory(String),
     #[error("the node failed")]
     Node(#[source] NodeError),
     #[error("the node took longer than {0:?}")]
@@ -139,6 +144,16 @@ impl Sandbox {
         network: NetworkSettings,
     ) -> Result<(), ActError> {
         self.ask(|reply| Command::SetNetwork { allow_internet, network, reply }).await
+    }
+
+    /// Takes a snapshot under a new id. The sandbox goes on.
+    pub(super) async fn snapshot(&self, id: SnapshotId, with_memory: bool) -> Result<NodeSnapshot, ActError> {
+        self.ask(|reply| Command::Snapshot { id, with_memory, reply }).await
+    }
+
+    /// Puts the sandbox back to a snapshot of it.
+    pub(crate) async fn rollback(&self, snapshot: SnapshotSource) -> Result<(), ActError> {
+        self.ask(|reply| Command::Rollback { snapshot, reply }).await
     }
 
     /// Resumes the sandbox because traffic waits for it.

@@ -6,6 +6,7 @@
 mod controller;
 mod create;
 mod fleet;
+mod fork;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod guest_connection;
@@ -20,6 +21,7 @@ mod reconcile;
 mod rules;
 mod sampler;
 mod session;
+mod snapshot;
 mod team_memory;
 mod team_quota;
 mod team_slots;
@@ -40,5 +42,6 @@ pub use rules::Refusal;
 pub(crate) use sampler::run_sampler;
 pub use sampler::{record_usage, sample_now};
 pub use session::SESSION_KEY;
+pub(crate) use snapshot::{SnapshotError, WantedSnapshot};
 pub use team_memory::TeamMemory;
 pub use team_slots::{TeamLimitReached, TeamLimits};

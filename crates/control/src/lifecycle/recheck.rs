@@ -79,7 +79,9 @@ async fn recheck(
     }
     let rows = fleet.store.live_sandboxes().await?;
     remove_unknown(fleet, &on_node, &rows, done).await;
-    adopt_or_end_rows(fleet, &on_node, rows, suspects, done).await
+    adopt_or_end_rows(fleet, &on_node, rows, suspects, done).await?;
+    done.removed += fleet.remove_unrecorded_snapshots().await?;
+    Ok(())
 }
 
 /// Removes sandboxes that have our label but neither a controller nor a row.

@@ -21,7 +21,7 @@ pub(crate) struct Reconciled {
     pub(crate) adopted: u32,
     /// Rows that were ended because their sandbox is gone.
     pub(crate) ended: u32,
-    /// Sandboxes that were removed because no row refers to them.
+    /// Sandboxes and snapshots that were removed because no row refers to them.
     pub(crate) removed: u32,
 }
 
@@ -66,7 +66,17 @@ pub(crate) async fn reconcile(fleet: &Arc<Fleet>) -> Result<Reconciled, StoreErr
         fleet.node_ended(incarnation, reason).await;
     }
     fleet.store.settle_keys().await?;
+    done.removed += remove_half_made_snapshots(fleet).await?;
     Ok(done)
+}
+
+/// Removes what a server that died was taking: snapshots to keep, and those of forks.
+async fn remove_half_made_snapshots(fleet: &Fleet) -> Result<u32, StoreError> {
+    let interrupted = fleet.store.abandon_interrupted_snapshots().await?;
+    if interrupted > 0 {
+        tracing::warn!(interrupted, "the server stopped while it took snapshots");
+    }
+    fleet.remove_unrecorded_snapshots().await
 }
 
 async fn collect_reports(fleet: &Fleet) -> HashMap<Incarnation, EndReason> {

@@ -16,6 +16,10 @@ pub(crate) enum Request {
     Pause(PauseMode),
     /// Replace its network policy.
     SetNetwork,
+    /// Take a snapshot of it, to keep or for copies.
+    Snapshot,
+    /// Put it back to a snapshot of it.
+    Rollback,
     /// Resume it because traffic has arrived.
     Wake { auto_resume: bool },
     /// The timeout has expired.
@@ -41,6 +45,10 @@ pub(crate) enum Step {
     Pause(PauseMode),
     /// Pass the new policy to the node.
     SetNetwork,
+    /// Ask the node to take a snapshot.
+    Snapshot,
+    /// Ask the node to replace its life.
+    Rollback,
     /// Ask the node to remove it.
     End(Ending),
 }
@@ -84,6 +92,8 @@ fn while_running(request: Request) -> Result<Step, Refusal> {
         Request::SetTimeout => Step::SetTimeout,
         Request::Pause(mode) => Step::Pause(mode),
         Request::SetNetwork => Step::SetNetwork,
+        Request::Snapshot => Step::Snapshot,
+        Request::Rollback => Step::Rollback,
         Request::Wake { .. } => Step::Nothing,
         Request::Expire { auto_pause: Some(mode) } => Step::Pause(mode),
         Request::Expire { auto_pause: None } => Step::End(Ending::Timeout),
@@ -100,6 +110,7 @@ fn while_paused(mode: PauseMode, request: Request) -> Result<Step, Refusal> {
         (Request::Wake { auto_resume: false }, _) => Err(Refusal::NeedsConnect),
         (Request::Pause(_), _) => Err(Refusal::AlreadyPaused),
         (Request::SetTimeout | Request::Extend | Request::SetNetwork, _) => Err(Refusal::Paused),
+        (Request::Snapshot | Request::Rollback, _) => Err(Refusal::Paused),
         // Paused sandboxes are kept until a request removes them.
         (Request::Expire { .. }, _) => Ok(Step::Nothing),
         (Request::End(reason), _) => Ok(Step::End(reason)),
@@ -121,6 +132,8 @@ mod tests {
             Just(Request::Extend),
             mode().prop_map(Request::Pause),
             Just(Request::SetNetwork),
+            Just(Request::Snapshot),
+            Just(Request::Rollback),
             any::<bool>().prop_map(|auto_resume| Request::Wake { auto_resume }),
             proptest::option::of(mode()).prop_map(|auto_pause| Request::Expire { auto_pause }),
             Just(Request::End(Ending::Killed)),
@@ -156,7 +169,23 @@ mod tests {
                 Ok(Step::Pause(_) | Step::SetTimeout | Step::Extend | Step::SetNetwork) => {
                     prop_assert_eq!(state, State::Running)
                 }
+                Ok(Step::Snapshot | Step::Rollback) => {
+                    prop_assert!(matches!(request, Request::Snapshot | Request::Rollback));
+                    prop_assert_eq!(state, State::Running)
+                }
                 _ => {}
+            }
+        }
+
+        #[test]
+        fn only_a_running_sandbox_is_copied_or_put_back(state in any_state()) {
+            for request in [Request::Snapshot, Request::Rollback] {
+                match (state, decide(state, request)) {
+                    (State::Running, decided) => prop_assert!(decided.is_ok()),
+                    (State::Paused(_), decided) => prop_assert_eq!(decided, Err(Refusal::Paused)),
+                    (State::Ending(_) | State::Ended(_), decided) => prop_assert_eq!(decided, Err(Refusal::NotFound)),
+                    (_, decided) => prop_assert_eq!(decided, Err(Refusal::Busy)),
+                }
             }
         }
 

@@ -15,6 +15,8 @@ pub struct TeamLimits {
     pub creates_per_second: u32,
     /// The maximum burst of creates.
     pub create_burst: u32,
+    /// Snapshots that are kept.
+    pub snapshots: u32,
 }
 
 /// The slots of all teams.
@@ -53,7 +55,7 @@ struct TeamUsage {
 
 impl Default for TeamLimits {
     fn default() -> Self {
-        Self { concurrent: 1000, creates_per_second: 200, create_burst: 1000 }
+        Self { concurrent: 1000, creates_per_second: 200, create_burst: 1000, snapshots: 100 }
     }
 }
 
@@ -153,7 +155,12 @@ mod tests {
 
     #[test]
     fn a_full_team_is_refused_until_a_place_is_given_back() {
-        let slots = TeamSlots::new(TeamLimits { concurrent: 1, creates_per_second: 100, create_burst: 100 });
+        let slots = TeamSlots::new(TeamLimits {
+            concurrent: 1,
+            creates_per_second: 100,
+            create_burst: 100,
+            ..Default::default()
+        });
         let first = slots.take_for_create(&team("a"), None).unwrap();
         assert_eq!(slots.take_for_create(&team("a"), None).unwrap_err(), TeamLimitReached::Concurrent(1));
         assert!(slots.take_for_create(&team("b"), None).is_ok(), "each team has slots of its own");
@@ -163,7 +170,12 @@ mod tests {
 
     #[test]
     fn a_teams_own_limit_counts_instead_of_the_servers() {
-        let slots = TeamSlots::new(TeamLimits { concurrent: 2, creates_per_second: 100, create_burst: 100 });
+        let slots = TeamSlots::new(TeamLimits {
+            concurrent: 2,
+            creates_per_second: 100,
+            create_burst: 100,
+            ..Default::default()
+        });
         assert_eq!(slots.take_for_create(&team("a"), Some(0)).unwrap_err(), TeamLimitReached::Concurrent(0));
         let _three = [(); 3].map(|()| slots.take_for_create(&team("a"), Some(3)).unwrap());
         assert_eq!(slots.take_for_resume(&team("a"), Some(3)).unwrap_err(), TeamLimitReached::Concurrent(3));
@@ -172,7 +184,12 @@ mod tests {
 
     #[test]
     fn creates_beyond_the_burst_are_refused_with_the_time_to_wait() {
-        let slots = TeamSlots::new(TeamLimits { concurrent: 100, creates_per_second: 1, create_burst: 2 });
+        let slots = TeamSlots::new(TeamLimits {
+            concurrent: 100,
+            creates_per_second: 1,
+            create_burst: 2,
+            ..Default::default()
+        });
         let _two = [slots.take_for_create(&team("a"), None).unwrap(), slots.take_for_create(&team("a"), None).unwrap()];
         let Err(TeamLimitReached::Rate { wait, .. }) = slots.take_for_create(&team("a"), None) else {
             panic!("not refused")

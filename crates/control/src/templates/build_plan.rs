@@ -104,7 +104,13 @@ pub(crate) async fn plan_steps(
         (Some(reference), None) => {
             BuildFrom::Image { reference, auth: wanted.from_image_registry.map(RegistryBody::auth) }
         }
-        (None, Some(name)) => BuildFrom::Template(catalogue.usable(team, &name).await?.node_template.into_name()),
+        (None, Some(name)) => {
+            let template = catalogue.usable(team, &name).await?;
+            if template.snapshot.is_some() {
+                return Err(FindError::IsSnapshot(name).into());
+            }
+            BuildFrom::Template(template.node_template.into_name())
+        }
         _ => return Err(PlanError::From),
     };
     let mut steps = Vec::new();

@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use isopod_store::secrets::new_template_id;
-use isopod_store::{Build, BuildStatus, Resource, Store, StoreError, TeamId, Template};
-use isopod_wire::Limits;
+use isopod_store::{Build, BuildStatus, Resource, SandboxRow, Store, StoreError, TeamId, Template, TemplateKind};
 use isopod_wire::node::NodeApi;
+use isopod_wire::{Limits, SnapshotId};
 use tokio_util::sync::CancellationToken;
 
 use super::builds::Builds;
@@ -34,6 +34,39 @@ pub struct UsableTemplate {
     /// Its name on the node.
     pub(crate) node_template: NodeTemplate,
     pub limits: Limits,
+    /// What sandboxes start from instead of the template's files.
+    pub(crate) snapshot: Option<SnapshotStart>,
+}
+
+/// A snapshot that a sandbox starts from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SnapshotStart {
+    /// Its id on the node.
+    pub(crate) id: SnapshotId,
+    /// Whether its processes go on, with the limits that they had.
+    pub(crate) has_memory: bool,
+    /// The kernel features of its source.
+    pub(crate) features: Option<String>,
+}
+
+impl UsableTemplate {
+    /// The template of a copy of this sandbox, which starts from a snapshot of it. A team may use what its own sandbox
+    /// stands on.
+    pub(crate) fn of_copy(source: &SandboxRow, node_template: String, snapshot: SnapshotId) -> Self {
+        Self {
+            id: source.template.clone(),
+            alias: source.alias.clone(),
+            node_template: NodeTemplate(node_template),
+            limits: source.limits,
+            // The copy asks for the features itself: it has the source's metadata.
+            snapshot: Some(SnapshotStart { id: snapshot, has_memory: true, features: None }),
+        }
+    }
+
+    /// Whether its sandboxes cannot have other limits than these, because they go on with memory that was kept.
+    pub fn has_fixed_limits(&self) -> bool {
+        self.snapshot.as_ref().is_some_and(|snapshot| snapshot.has_memory)
+    }
 }
 
 /// The name of a template on the node. The node holds the templates of all teams and checks no permissions. Therefore
@@ -63,6 +96,8 @@ pub enum FindError {
     /// The requested id exists, but belongs to another team.
     #[error("template '{0}' belongs to another team and is not public")]
     Forbidden(String),
+    #[error("'{0}' is a snapshot of a sandbox, which cannot be built, exported or made public")]
+    IsSnapshot(String),
     #[error("template '{name}' has no tag '{tag}'; {known}")]
     NoTag { name: String, tag: String, known: String },
     #[error(transparent)]
@@ -112,6 +147,7 @@ impl Catalogue {
             alias: None,
             node_template: NodeTemplate(reference.name.clone()),
             limits: self.default_limits,
+            snapshot: None,
         })
     }
 
@@ -129,6 +165,24 @@ impl Catalogue {
             return Err(FindError::Forbidden(asked.to_owned()));
         }
         Ok((template, reference))
+    }
+
+    /// Returns a built template of the team's own. A snapshot is refused, because only its source can add to it.
+    pub(crate) async fn find_built(&self, team: &TeamId, asked: &str) -> Result<(Template, Reference), FindError> {
+        let (template, reference) = self.find_own(team, asked).await?;
+        match template.kind {
+            TemplateKind::Built => Ok((template, reference)),
+            TemplateKind::Snapshot => Err(FindError::IsSnapshot(asked.to_owned())),
+        }
+    }
+
+    /// Returns a snapshot of the team's own.
+    pub(crate) async fn find_snapshot(&self, team: &TeamId, asked: &str) -> Result<Build, FindError> {
+        let (template, reference) = self.find_own(team, asked).await?;
+        match template.kind {
+            TemplateKind::Snapshot => self.tagged(&template, &reference).await,
+            TemplateKind::Built => Err(FindError::NotFound(asked.to_owned())),
+        }
     }
 
     /// Returns the build that the reference's tag names.
@@ -161,6 +215,11 @@ impl Catalogue {
             id: template.id,
             node_template: NodeTemplate(build.node_template.unwrap_or_default()),
             limits: build.limits,
+            snapshot: build.snapshot.map(|source| SnapshotStart {
+                id: source.id,
+                has_memory: source.has_memory,
+                features: source.features,
+            }),
         }
     }
 
@@ -179,6 +238,8 @@ impl Catalogue {
             return Ok(None);
         }
         match self.store.template(&reference.name).await? {
+            // Snapshots of other teams do not exist for the caller.
+            Some(template) if template.team != *team && template.kind == TemplateKind::Snapshot => Ok(None),
             Some(template) if template.team != *team && !template.public => Err(FindError::Forbidden(asked.to_owned())),
             found => Ok(found),
         }

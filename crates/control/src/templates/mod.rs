@@ -19,7 +19,6 @@ pub(crate) use build_context::{ContextError, unpack_context};
 pub(crate) use build_plan::{LegacyBuild, PlanError, StartBuild, is_files_hash, legacy_source, plan_steps};
 pub use builds::run_template_maintenance;
 pub(crate) use builds::{Context, Job, TooManyBuilds};
-pub(crate) use catalogue::NodeTemplate;
 pub use catalogue::{Catalogue, FindError, UsableTemplate};
 pub(crate) use ledger::Reservation;
 pub use limits::BuildLimits;

@@ -29,6 +29,7 @@ mod sandboxes;
 mod service;
 mod sessions;
 mod silent_bodies;
+mod snapshots;
 mod stalled;
 mod store_trouble;
 mod templates;

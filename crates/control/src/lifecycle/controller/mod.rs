@@ -8,7 +8,9 @@ mod end;
 mod network;
 mod pause;
 mod resume;
+mod rollback;
 mod settle;
+mod snapshot;
 mod timeout;
 
 use std::sync::{Arc, OnceLock};
@@ -166,6 +168,12 @@ impl Controller {
             }
             Command::SetNetwork { allow_internet, network, reply } => {
                 let _ = reply.send(self.set_network(allow_internet, network).await);
+            }
+            Command::Snapshot { id, with_memory, reply } => {
+                let _ = reply.send(self.snapshot(id, with_memory).await);
+            }
+            Command::Rollback { snapshot, reply } => {
+                let _ = reply.send(self.rollback(snapshot).await);
             }
             Command::Wake { reply } => {
                 let _ = reply.send(self.wake().await);

@@ -81,7 +81,7 @@ impl Controller {
         }
     }
 
-    async fn guest_answers(&self) -> bool {
+    pub(super) async fn guest_answers(&self) -> bool {
         let Some(life) = &self.life else { return false };
         let asked = guest_is_healthy(self.fleet.node.as_ref(), &life.incarnation);
         tokio::time::timeout(HEALTH_TIMEOUT, asked).await.unwrap_or(false)

@@ -97,6 +97,7 @@ fn body_of(things: &Things, method: &Method, pattern: &str) -> Option<Value> {
         (_, "/sandboxes/{id}/connect" | "/v2/sandboxes/{id}/connect" | "/sandboxes/{id}/timeout") => {
             json!({ "timeout": 60 })
         }
+        (_, "/sandboxes/{id}/rollback") => json!({ "snapshotID": "snap" }),
         (_, "/sandboxes/{id}/refreshes") => json!({ "duration": 60 }),
         (_, "/api-keys/{id}") => json!({ "name": "renamed" }),
         (_, "/api/v1/sandboxes/{id}/execute" | "/api/v1/sandboxes/{id}/execute/stream") => json!({ "command": "echo" }),

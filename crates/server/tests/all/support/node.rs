@@ -1,7 +1,7 @@
 //! A node that simulates sandboxes: it keeps states, fails on demand, and serves a tiny guest.
 
-use std::collections::{BTreeSet, HashMap};
-use std::io::{Seek as _, Write as _};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io::{self, Seek as _, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,10 +12,11 @@ use isopod_wire::build::{
     RemoveTemplateError,
 };
 use isopod_wire::node::{
-    CreateError, DialError, EndReason, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, NodeState, PauseMode,
-    PoolStatus, SandboxSpec, Stream, Target, TemplateInfo, TemplatePoolStatus, TemplateState, Usage,
+    CreateError, DialError, EndReason, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, NodeSnapshot,
+    NodeState, PauseMode, PoolStatus, SandboxSpec, Stream, Target, TemplateInfo, TemplatePoolStatus, TemplateState,
+    Usage,
 };
-use isopod_wire::{Bytes, ExecutionId, INTERPRETER_PORT, NetworkPolicy, SandboxId};
+use isopod_wire::{Bytes, ExecutionId, INTERPRETER_PORT, NetworkPolicy, SandboxId, SnapshotId};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -28,6 +29,14 @@ pub struct Faults {
     pub pause_fails: AtomicBool,
     pub resume_fails: AtomicBool,
     pub kill_fails: AtomicBool,
+    pub snapshot_fails: AtomicBool,
+    pub remove_snapshot_fails: AtomicBool,
+    /// How many of the next creates from a snapshot fail.
+    pub restores_fail: AtomicU64,
+    /// Why the memory of no sandbox can be saved: what is in its processes.
+    pub undumpable: Mutex<Option<String>>,
+    /// Why this node cannot save memory at all.
+    pub no_memory: Mutex<Option<String>>,
     /// Its templates are being built.
     pub builds: AtomicBool,
     /// Its templates are being built, for longer than it lets anybody wait.
@@ -61,6 +70,7 @@ pub struct FakeNode {
     /// The results of its builds.
     pub builder: super::builder::FakeBuilder,
     made: Mutex<HashMap<SandboxId, Made>>,
+    snapshots: Mutex<BTreeMap<SnapshotId, NodeSnapshot>>,
     executions: AtomicU64,
     /// The node does not die with a server.
     runtime: tokio::runtime::Handle,
@@ -83,6 +93,7 @@ impl FakeNode {
             dials: AtomicU64::new(0),
             builder: Default::default(),
             made: Mutex::default(),
+            snapshots: Mutex::default(),
             executions: AtomicU64::new(0),
             events_in,
             events: tokio::sync::Mutex::new(events),
@@ -99,6 +110,11 @@ impl FakeNode {
 
     pub fn count(&self) -> usize {
         self.made.lock().unwrap().len()
+    }
+
+    /// The snapshots that it keeps.
+    pub fn kept_snapshots(&self) -> Vec<NodeSnapshot> {
+        self.snapshots.lock().unwrap().values().cloned().collect()
     }
 
     /// The number of lives so far.
@@ -132,6 +148,9 @@ impl FakeNode {
         if self.faults.full.load(Ordering::Relaxed) {
             return Err(CreateError::Full("no memory left".to_owned()));
         }
+        if let Some(snapshot) = &spec.snapshot {
+            self.restore(snapshot)?;
+        }
         if self.faults.create_fails.load(Ordering::Relaxed) {
             return Err(CreateError::Failed("injected".into()));
         }
@@ -140,6 +159,61 @@ impl FakeNode {
         let made = Made { found, connections: CancellationToken::new() };
         self.made.lock().unwrap().insert(incarnation.sandbox.clone(), made);
         Ok(incarnation)
+    }
+
+    fn restore(&self, snapshot: &SnapshotId) -> Result<(), CreateError> {
+        if !self.snapshots.lock().unwrap().contains_key(snapshot) {
+            return Err(CreateError::UnknownSnapshot(snapshot.clone()));
+        }
+        let fails =
+            self.faults.restores_fail.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+        match fails {
+            Ok(_) => Err(CreateError::Memory("the library libc.so.6 has changed".to_owned())),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn snapshot_now(
+        &self,
+        incarnation: &Incarnation,
+        id: &SnapshotId,
+        with_memory: bool,
+    ) -> Result<NodeSnapshot, NodeError> {
+        self.fault(&self.faults.snapshot_fails, "take a snapshot of", incarnation)?;
+        if let (true, Some(reason)) = (with_memory, self.faults.undumpable.lock().unwrap().clone()) {
+            return Err(NodeError::Memory { incarnation: incarnation.clone(), reason });
+        }
+        let taken = self.with(incarnation, |made| {
+            if made.found.state != NodeState::Running {
+                return Err(NodeError::WrongState { incarnation: incarnation.clone(), state: made.found.state });
+            }
+            Ok(NodeSnapshot {
+                id: id.clone(),
+                has_memory: with_memory,
+                template: made.found.spec.template.clone(),
+                limits: made.found.spec.limits,
+                made_at: std::time::SystemTime::now(),
+                bytes: Bytes::mib(3),
+            })
+        })?;
+        self.snapshots.lock().unwrap().insert(id.clone(), taken.clone());
+        Ok(taken)
+    }
+
+    fn rollback_now(&self, incarnation: &Incarnation, snapshot: &SnapshotId) -> Result<Incarnation, NodeError> {
+        if !self.snapshots.lock().unwrap().contains_key(snapshot) {
+            let source = "there is no such snapshot".into();
+            return Err(NodeError::Failed { what: "roll back", incarnation: incarnation.clone(), source });
+        }
+        self.fault(&self.faults.resume_fails, "roll back", incarnation)?;
+        if let Some(reason) = self.faults.undumpable.lock().unwrap().clone() {
+            return Err(NodeError::Memory { incarnation: incarnation.clone(), reason });
+        }
+        let anew = self.next_execution();
+        self.with(incarnation, |made| {
+            made.found.incarnation.execution = anew;
+            Ok(made.found.incarnation.clone())
+        })
     }
 
     /// Continues after the server that called has died.
@@ -251,6 +325,37 @@ impl NodeApi for FakeNode {
     async fn resume(&self, incarnation: &Incarnation) -> Result<Incarnation, NodeError> {
         let life = incarnation.clone();
         self.slowly(move |node| node.resume_now(&life)).await
+    }
+
+    async fn no_memory_snapshots(&self) -> Option<String> {
+        self.faults.no_memory.lock().unwrap().clone()
+    }
+
+    async fn snapshot(
+        &self,
+        incarnation: &Incarnation,
+        id: &SnapshotId,
+        with_memory: bool,
+    ) -> Result<NodeSnapshot, NodeError> {
+        let (life, id) = (incarnation.clone(), id.clone());
+        self.slowly(move |node| node.snapshot_now(&life, &id, with_memory)).await
+    }
+
+    async fn snapshots(&self) -> Vec<NodeSnapshot> {
+        self.kept_snapshots()
+    }
+
+    async fn remove_snapshot(&self, id: &SnapshotId) -> io::Result<()> {
+        if self.faults.remove_snapshot_fails.load(Ordering::Relaxed) {
+            return Err(io::Error::other("injected"));
+        }
+        self.snapshots.lock().unwrap().remove(id);
+        Ok(())
+    }
+
+    async fn rollback(&self, incarnation: &Incarnation, snapshot: &SnapshotId) -> Result<Incarnation, NodeError> {
+        let (life, id) = (incarnation.clone(), snapshot.clone());
+        self.slowly(move |node| node.rollback_now(&life, &id)).await
     }
 
     async fn set_network(&self, incarnation: &Incarnation, policy: NetworkPolicy) -> Result<(), NodeError> {

@@ -22,7 +22,12 @@ pub(super) async fn create(
 ) -> Result<Arc<Sandbox>, BackendError> {
     check(fleet, spec)?;
     let mut template = catalogue.usable(&spec.team, &spec.template).await.map_err(of_find)?;
-    template.limits = spec.limits.unwrap_or(template.limits);
+    if let Some(limits) = spec.limits {
+        if template.has_fixed_limits() && limits != template.limits {
+            return Err(BackendError::invalid("a sandbox from a snapshot with memory has the limits of the snapshot"));
+        }
+        template.limits = limits;
+    }
     let attempt = Attempt {
         team: spec.team.clone(),
         key: format!("{KEY_PREFIX}{}", spec.key),

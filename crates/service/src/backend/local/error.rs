@@ -29,7 +29,7 @@ pub(super) fn of_once(refusal: OnceRefusal) -> BackendError {
 pub(super) fn of_find(error: FindError) -> BackendError {
     let message = error.to_string();
     match error {
-        FindError::Name(_) => BackendError::Invalid { message },
+        FindError::Name(_) | FindError::IsSnapshot(_) => BackendError::Invalid { message },
         FindError::NotFound(_) | FindError::NoTag { .. } | FindError::Forbidden(_) => {
             BackendError::NotFound { message }
         }
@@ -81,6 +81,8 @@ pub(super) fn of_act(id: &SandboxId, error: ActError) -> BackendError {
         ActError::Refused(refusal) => of_refusal(id, refusal),
         ActError::TeamLimit(refusal) => of_team_limit(refusal),
         ActError::Feature(refusal) => BackendError::Conflict { message: refusal.to_string() },
+        ActError::NoMemory(_) => BackendError::Conflict { message: error.to_string() },
+        ActError::Node(error @ NodeError::Memory { .. }) => BackendError::Conflict { message: error.to_string() },
         ActError::Node(NodeError::NotFound(_)) => of_refusal(id, Refusal::NotFound),
         ActError::Node(NodeError::WrongState { .. }) => of_refusal(id, Refusal::Busy),
         ActError::NodeTimeout(limit) => {
