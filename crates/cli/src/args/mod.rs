@@ -15,6 +15,7 @@ mod sandboxes;
 mod serve;
 mod server;
 mod service;
+mod snapshot;
 mod storage;
 mod template;
 mod tls;
@@ -41,6 +42,10 @@ pub(crate) use sandboxes::{
 pub(crate) use serve::{BackendKind, ServeArgs};
 pub(crate) use server::{Pair, ServerArgs};
 pub(crate) use service::{ServiceArgs, ServiceCommand, ServiceInstallArgs};
+pub(crate) use snapshot::{
+    ForkArgs, RollbackArgs, SnapshotArgs, SnapshotCommand, SnapshotCreateArgs, SnapshotInspectArgs, SnapshotListArgs,
+    SnapshotRmArgs,
+};
 pub(crate) use storage::{DoctorArgs, MountArgs, StorageArgs, StorageCommand, StoragedArgs, StoreArgs, TunableArgs};
 pub(crate) use template::{
     TemplateArgs, TemplateBuildArgs, TemplateCheckArgs, TemplateCommand, TemplateExportArgs, TemplateInitArgs,
@@ -109,6 +114,12 @@ pub(crate) enum Command {
     Pause(PauseArgs),
     /// Resume paused sandboxes.
     Resume(ResumeArgs),
+    /// Take, list and delete snapshots of sandboxes.
+    Snapshot(SnapshotArgs),
+    /// Create copies of a running sandbox, with its processes and files.
+    Fork(ForkArgs),
+    /// Put a running sandbox back to a snapshot of it.
+    Rollback(RollbackArgs),
     /// Kill sandboxes.
     Kill(KillArgs),
     /// Create, list, rotate and revoke API keys.

@@ -14,6 +14,7 @@ pub(crate) mod env;
 mod environment;
 mod exec;
 mod follow;
+mod fork;
 mod help_man;
 mod help_markdown;
 mod image;
@@ -33,6 +34,7 @@ mod remote;
 mod repl;
 mod restore;
 mod resume;
+mod rollback;
 mod run;
 mod run_workflow;
 mod running;
@@ -41,6 +43,7 @@ mod serve;
 mod service;
 mod setup;
 mod show;
+mod snapshot;
 pub(crate) mod spawner;
 mod storage;
 mod sweep;
@@ -92,6 +95,9 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
         Command::Metrics(metrics) => block_on(metrics::run(metrics)),
         Command::Pause(pause) => block_on(pause::run(pause)),
         Command::Resume(resume) => block_on(resume::run(resume)),
+        Command::Snapshot(snapshot) => block_on(snapshot::run(snapshot)),
+        Command::Fork(fork) => block_on(fork::run(fork)),
+        Command::Rollback(rollback) => block_on(rollback::run(rollback)),
         Command::Kill(kill) => block_on(kill::run(kill)),
         Command::Template(template) => block_on(template::run(&state_dir, template)),
         Command::RunWorkflow(flow) => block_on(run_workflow::run(flow)),

@@ -10,7 +10,7 @@ use isopod_wire::{GUEST_PORT, INTERPRETER_PORT, SandboxId};
 use serde::Deserialize;
 
 use super::address::host;
-use super::{ApiError, Client, SandboxDetail};
+use super::{ApiError, Client, NewSnapshot, SandboxDetail, SnapshotInfo};
 
 /// A sandbox that was created or connected to. Dropping it leaves the sandbox running.
 #[derive(Clone)]
@@ -140,6 +140,30 @@ impl Sandbox {
     /// See [`Client::pause`].
     pub async fn pause(&self, keep_memory: bool) -> Result<bool, ApiError> {
         self.client.pause(&self.id, keep_memory).await
+    }
+
+    /// Takes a snapshot of it. It goes on.
+    ///
+    /// # Errors
+    /// See [`Client::snapshot`].
+    pub async fn snapshot(&self, new: &NewSnapshot) -> Result<SnapshotInfo, ApiError> {
+        self.client.snapshot(&self.id, new).await
+    }
+
+    /// Creates copies of it. It goes on.
+    ///
+    /// # Errors
+    /// See [`Client::fork`].
+    pub async fn fork(&self, count: u32, timeout: Option<Duration>) -> Result<Vec<Result<Self, ApiError>>, ApiError> {
+        self.client.fork(&self.id, count, timeout).await
+    }
+
+    /// Puts it back to a snapshot of it.
+    ///
+    /// # Errors
+    /// See [`Client::rollback`].
+    pub async fn rollback(&self, snapshot: &str) -> Result<(), ApiError> {
+        self.client.rollback(&self.id, snapshot).await
     }
 
     /// Sets its lifetime from now.

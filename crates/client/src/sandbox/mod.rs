@@ -7,6 +7,7 @@ mod call;
 mod client;
 mod create;
 mod error;
+mod fork;
 mod handle;
 mod info;
 mod keys;
@@ -19,6 +20,7 @@ mod pause;
 mod quotas;
 mod retry;
 mod runs;
+mod snapshot;
 mod template_image;
 mod templates;
 mod timeout;
@@ -36,6 +38,7 @@ pub use logs::{LogEntry, LogQuery};
 pub use metrics::SandboxMetric;
 pub use quotas::{QuotaLimits, QuotaReport, QuotaUsage, TeamQuota, Tier, Tiers};
 pub use runs::{RunEvent, RunEvents};
+pub use snapshot::{ListSnapshots, NewSnapshot, SnapshotInfo};
 pub use template_image::TemplateImage;
 pub use templates::{
     BegunBuild, BuildLogEntry, BuildProgress, BuildReason, DockerfileBuild, TemplateBuild, TemplateInfo,

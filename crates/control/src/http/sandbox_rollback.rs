@@ -12,7 +12,7 @@ use super::find_sandbox::live_sandbox;
 use super::sandbox_snapshot::done_perhaps;
 
 #[derive(Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(deny_unknown_fields)]
 #[schema(as = Rollback)]
 pub(super) struct RollbackBody {
     /// A snapshot of this sandbox.

@@ -607,3 +607,28 @@ async fn kernel_features_come_with_a_snapshot_and_can_be_taken_back() {
     let made = server.client.post("/v2/sandboxes", json!({ "templateID": taken })).await;
     assert_eq!(refused(&made).0, 403);
 }
+
+#[tokio::test]
+async fn the_rust_client_does_all_of_it() {
+    use isopod_client::sandbox::{ListSnapshots, NewSandbox, NewSnapshot};
+    use isopod_client::{ApiError, Client, ClientConfig};
+    let server = Server::start_with(|config| config.control.team_limits.concurrent = 4).await;
+    let url = format!("http://{}", server.address);
+    let config = ClientConfig { api_url: url, api_key: support::server::KEY.to_owned(), ..ClientConfig::default() };
+    let client = Client::new(config).unwrap();
+    let sandbox = client.create(NewSandbox::new("base")).await.unwrap();
+    let named = NewSnapshot { name: Some("n".to_owned()), files_only: true };
+    let taken = sandbox.snapshot(&named).await.unwrap();
+    assert_eq!((taken.id.as_str(), taken.memory), ("n:default", Some(false)));
+    sandbox.rollback(&taken.id).await.unwrap();
+    let mine = ListSnapshots { sandbox: Some(sandbox.id().clone()), name: None };
+    assert_eq!(client.list_snapshots(&mine).await.unwrap(), [taken.clone()]);
+    let copy = client.create(NewSandbox::new(&taken.id)).await.unwrap();
+    assert_ne!(copy.template(), "base");
+    let copies = sandbox.fork(3, Some(Duration::from_secs(60))).await.unwrap();
+    assert_eq!(copies.iter().filter(|copy| copy.is_ok()).count(), 2);
+    assert!(copies.iter().any(|copy| matches!(copy, Err(ApiError::RateLimited { .. }))), "{copies:?}");
+    assert!(client.remove_snapshot("n:default").await.unwrap());
+    assert!(!client.remove_snapshot("n:default").await.unwrap());
+    assert!(sandbox.rollback("n").await.unwrap_err().is_not_found());
+}

@@ -114,6 +114,7 @@ pub(super) struct TeamTable {
     concurrent: Option<u32>,
     creates_per_second: Option<u32>,
     create_burst: Option<u32>,
+    snapshots: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -335,6 +336,7 @@ impl TeamTable {
         limits.concurrent = self.concurrent.unwrap_or(limits.concurrent);
         limits.creates_per_second = self.creates_per_second.unwrap_or(limits.creates_per_second);
         limits.create_burst = self.create_burst.unwrap_or(limits.create_burst);
+        limits.snapshots = self.snapshots.unwrap_or(limits.snapshots);
     }
 }
 

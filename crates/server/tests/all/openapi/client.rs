@@ -3,7 +3,7 @@
 
 use isopod_client::sandbox::{
     ApiKeyInfo, BegunBuild, BuildLogEntry, BuildProgress, BuildReason, Lifecycle, LogEntry, NewApiKey, NewKey,
-    SandboxDetail, SandboxInfo, SandboxMetric, TemplateBuild, TemplateInfo,
+    SandboxDetail, SandboxInfo, SandboxMetric, SnapshotInfo, TemplateBuild, TemplateInfo,
 };
 use isopod_client::storage::{ListedFile, StorageInfo};
 use isopod_client::toolkit::ToolkitConfig;
@@ -22,6 +22,7 @@ async fn the_client_reads_what_is_described() {
     agrees::<SandboxDetail>(&document, "SandboxDetail");
     agrees::<Lifecycle>(&document, "SandboxLifecycle");
     agrees::<SandboxMetric>(&document, "SandboxMetric");
+    agrees::<SnapshotInfo>(&document, "Snapshot");
     agrees::<LogEntry>(&document, "LogEntry");
     agrees::<ApiKeyInfo>(&document, "ApiKey");
     agrees::<ApiKeyInfo>(&document, "RotatedApiKey");
