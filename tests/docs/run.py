@@ -32,6 +32,8 @@ PROGRAMS = [
     ("docs/e2b.md", "python", 0, r"hello from /home/user/hello.py\n\n", None),
     ("docs/e2b.md", "js", 0, r"hello from /home/user/hello.js\n\n", ("e2b", "2.51.0")),
     ("docs/storage.md", "python", 0, r"5\n\n", None),
+    ("docs/snapshots.md", "python", 0, r"prepared:default\nprepared\nTrue\n", None),
+    ("docs/snapshots.md", "python", 1, r"common\ncommon\ncommon\n", None),
     ("docs/interpreter.md", "python", 0, r"42\n<div>.*<table.*</div>\n", None),
     ("docs/interpreter.md", "python", 2, r"2\n", None),
     ("docs/interpreter.md", "python", 3, r"\[1, 0, 0\]\n\[0, 1, 0\]\n\[0, 0, 1\]\n", None),

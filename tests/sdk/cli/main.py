@@ -254,12 +254,25 @@ def template_build_of_the_newest_version_builds_nothing(cli):
         assert [path.name for path in Path(place).iterdir()] == ["e2b.Dockerfile"]
 
 
-@case("missing", core=True)
-def snapshots_say_that_they_are_missing(cli):
+@case("snapshots", core=True)
+def snapshots_are_created_listed_used_and_deleted(cli):
+    name = f"snap-{uuid.uuid4().hex[:12]}"
     with cli.created() as sandbox:
-        done = subprocess.run([cli.program, "sandbox", "snapshot", "create", sandbox], capture_output=True, timeout=60)
-        assert done.returncode != 0
-        assert b"not supported by this server" in done.stdout + done.stderr, done
+        cli.run("sandbox", "exec", sandbox, "sh", "-c", "echo kept > f")
+        made = cli.run("sandbox", "snapshot", "create", sandbox, "--name", name)
+        assert f"{name}:default" in made, made
+        found = json.loads(cli.run("sandbox", "snapshot", "list", sandbox, "--format", "json"))
+        assert [one["snapshotId"] for one in found] == [f"{name}:default"], found
+        assert name in cli.run("sandbox", "snapshot", "list", "--name", name)
+        copy = cli.run("sandbox", "create", f"{name}:default", "--detach").strip().splitlines()[-1]
+        try:
+            assert cli.run("sandbox", "exec", copy, "cat", "f") == "kept\n"
+        finally:
+            cli.run("sandbox", "kill", copy)
+        cli.run("sandbox", "snapshot", "delete", f"{name}:default")
+        assert json.loads(cli.run("sandbox", "snapshot", "list", sandbox, "--format", "json")) == []
+        # It says so, and ends well.
+        cli.run("sandbox", "snapshot", "delete", f"{name}:default")
 
 
 def main():

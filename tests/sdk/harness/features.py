@@ -24,6 +24,8 @@ FEATURES = {
     "pause": "Pause and resume with memory",
     "pause-files": "Pause with files only",
     "auto-pause": "Auto-pause and auto-resume",
+    "snapshots": "Snapshots: create, list, names, tags, sandboxes from them",
+    "fork": "Fork",
     "metrics": "Metrics",
     "logs": "Logs",
     "network": "Network settings",

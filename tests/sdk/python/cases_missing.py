@@ -13,15 +13,6 @@ async def refused(what, call):
 
 
 @case("missing")
-async def forks_and_snapshots_say_so(sdk):
-    async with sdk.sandbox() as sandbox:
-        await refused("`fork`", lambda: sandbox.fork())
-        await refused("`create_snapshot`, `list_snapshots`", lambda: sandbox.create_snapshot())
-        await refused("`create_snapshot`, `list_snapshots`", lambda: sdk.Sandbox.list_snapshots().next_items())
-        assert await go(sandbox.is_running())
-
-
-@case("missing")
 async def options_of_create_say_so(sdk):
     takes(sdk.Sandbox.create, "iam")
     for what, options in (

@@ -122,3 +122,37 @@ async def the_state_survives_a_pause(sdk):
         await go(has(sandbox, "pause")())
         again = await go(sdk.Sandbox.connect(sandbox.sandbox_id))
         assert (await go(again.run_code("x"))).text == "7"
+
+
+@case("snapshots")
+async def variables_and_contexts_go_on_in_a_sandbox_from_a_snapshot(sdk):
+    async with sdk.sandbox() as sandbox:
+        make = has(sandbox, "create_snapshot")
+        await go(sandbox.run_code("x = [7]"))
+        context = await go(sandbox.create_code_context())
+        await go(sandbox.run_code("y = 8", context=context))
+        taken = await go(make())
+        try:
+            await go(sandbox.run_code("x.append(1)"))
+            async with sdk.sandbox(taken.snapshot_id) as copy:
+                assert (await go(copy.run_code("x"))).text == "[7]"
+                assert (await go(copy.run_code("y", context=context))).text == "8"
+        finally:
+            await go(sdk.Sandbox.delete_snapshot(taken.snapshot_id))
+
+
+@case("fork")
+async def variables_go_on_in_a_fork(sdk):
+    async with sdk.sandbox() as sandbox:
+        fork = has(sandbox, "fork")
+        await go(sandbox.run_code("import random; x = [7]"))
+        copies = await go(fork(count=2, timeout=60))
+        try:
+            seen = [(await go(copy.run_code("x.append(len(x)); x"))).text for copy in copies]
+            assert seen == ["[7, 1]", "[7, 1]"], seen
+            assert (await go(sandbox.run_code("x"))).text == "[7]"
+            drawn = {(await go(one.run_code("random.random()"))).text for one in [sandbox, *copies]}
+            assert len(drawn) == 3, "each draws other random numbers"
+        finally:
+            for copy in copies:
+                await go(copy.kill())

@@ -16,6 +16,7 @@ import cases_missing  # noqa: F401, E402
 import cases_network  # noqa: F401, E402
 import cases_pause  # noqa: F401, E402
 import cases_pty  # noqa: F401, E402
+import cases_snapshots  # noqa: F401, E402
 import cases_templates  # noqa: F401, E402
 import cases_together  # noqa: F401, E402
 import cases_urls  # noqa: F401, E402

@@ -1,0 +1,129 @@
+// Snapshots and forks: what E2B's own tests expect, and that processes go on.
+import { Sandbox, assert, declares, feature, has, pages, rejects, sdk, unique, until, withSandbox } from './kit.mjs'
+
+const counter = 'i=0; while true; do i=$((i+1)); echo $i > /tmp/next; mv /tmp/next /tmp/count; sleep 0.05; done'
+const count = async (sandbox) => Number(await sandbox.files.read('/tmp/count'))
+const ids = async (paginator) => (await pages(paginator)).flat().map((one) => one.snapshotId)
+
+async function counting(sandbox) {
+  const handle = await sandbox.commands.run(counter, { background: true, timeoutMs: 0 })
+  handle.wait().catch(() => {})
+  await until(() => sandbox.files.exists('/tmp/count'))
+  return handle
+}
+
+async function goesOn(sandbox, handle) {
+  assert((await sandbox.commands.list()).some((one) => one.pid === handle.pid))
+  const before = await count(sandbox)
+  await until(async () => (await count(sandbox)) > before)
+}
+
+// A snapshot for the duration of a function.
+async function withSnapshot(sandbox, options, body) {
+  const taken = await has(sandbox, 'createSnapshot')(options)
+  try {
+    return await body(taken)
+  } finally {
+    await Sandbox.deleteSnapshot(taken.snapshotId)
+  }
+}
+
+feature('snapshots', 'a snapshot is made and deleted once', () =>
+  withSandbox(async (sandbox) => {
+    const taken = await has(sandbox, 'createSnapshot')()
+    assert(taken.snapshotId.length > 0)
+    assert.equal(await sandbox.isRunning(), true)
+    assert.equal(await Sandbox.deleteSnapshot(taken.snapshotId), true)
+    assert.equal(await Sandbox.deleteSnapshot(taken.snapshotId), false)
+  })
+)
+
+feature('snapshots', 'sandboxes from a snapshot have its files and processes', () =>
+  withSandbox(async (sandbox) => {
+    await sandbox.files.write('a/b/f.txt', 'original')
+    const handle = await counting(sandbox)
+    await withSnapshot(sandbox, {}, ({ snapshotId }) =>
+      withSandbox({ template: snapshotId }, (one) =>
+        withSandbox({ template: snapshotId }, async (two) => {
+          assert.equal(new Set([sandbox.sandboxId, one.sandboxId, two.sandboxId]).size, 3)
+          await one.files.write('a/b/f.txt', 'changed')
+          assert.equal(await two.files.read('a/b/f.txt'), 'original')
+          assert.equal(await sandbox.files.read('a/b/f.txt'), 'original')
+          for (const each of [sandbox, one, two]) await goesOn(each, handle)
+        })
+      )
+    )
+  })
+)
+
+feature('snapshots', 'snapshots are listed for all and for one sandbox', () =>
+  withSandbox((sandbox) =>
+    withSnapshot(sandbox, {}, ({ snapshotId }) =>
+      withSnapshot(sandbox, {}, async (second) => {
+        assert.equal(Sandbox.listSnapshots().hasNext, true)
+        assert((await ids(Sandbox.listSnapshots())).includes(snapshotId))
+        assert.deepEqual(await ids(sandbox.listSnapshots()), [second.snapshotId, snapshotId])
+        const one = await pages(Sandbox.listSnapshots({ sandboxId: sandbox.sandboxId, limit: 1 }))
+        assert.deepEqual(one.map((page) => page.length), [1, 1])
+      })
+    )
+  )
+)
+
+feature('snapshots', 'a name finds the latest', () =>
+  withSandbox(async (sandbox) => {
+    declares(/createSnapshot[\s\S]*names: string\[\]|names: string\[\][\s\S]*createSnapshot/)
+    const name = unique('snap')
+    await sandbox.files.write('f', 'one')
+    await withSnapshot(sandbox, { name }, async (taken) => {
+      assert(taken.names.some((one) => one.includes(name)))
+      await sandbox.files.write('f', 'two')
+      assert.equal((await sandbox.createSnapshot({ name })).snapshotId, taken.snapshotId)
+      await withSandbox({ template: name }, async (copy) => assert.equal(await copy.files.read('f'), 'two'))
+    })
+    await rejects(Sandbox.create(name), sdk.SandboxError)
+  })
+)
+
+feature('snapshots', 'of what is not there', async () => {
+  const sandbox = await Sandbox.create({ timeoutMs: 60_000 })
+  has(sandbox, 'createSnapshot')
+  await sandbox.pause()
+  assert.match((await rejects(sandbox.createSnapshot(), sdk.SandboxError)).message, /paused/)
+  await sandbox.kill()
+  await rejects(sandbox.createSnapshot(), sdk.SandboxNotFoundError ?? sdk.NotFoundError)
+})
+
+feature('fork', 'copies go on from the same moment and part', () =>
+  withSandbox({ metadata: { case: 'fork' } }, async (sandbox) => {
+    has(sandbox, 'fork')
+    const handle = await counting(sandbox)
+    const copies = await sandbox.fork({ count: 2, timeoutMs: 60_000 })
+    try {
+      assert.equal(new Set([sandbox, ...copies].map((one) => one.sandboxId)).size, 3)
+      for (const copy of copies) {
+        await goesOn(copy, handle)
+        await copy.files.write('only-in-copy', copy.sandboxId)
+        assert.equal((await copy.getInfo()).metadata.case, 'fork')
+      }
+      assert.equal(await sandbox.files.exists('only-in-copy'), false)
+      assert.equal(await copies[0].files.read('only-in-copy'), copies[0].sandboxId)
+      await goesOn(sandbox, handle)
+    } finally {
+      for (const copy of copies) await copy.kill()
+    }
+  })
+)
+
+feature('fork', 'by id and errors', async () => {
+  const sandbox = await Sandbox.create({ timeoutMs: 60_000 })
+  has(sandbox, 'fork')
+  const [copy] = await Sandbox.fork(sandbox.sandboxId)
+  assert.notEqual(copy.sandboxId, sandbox.sandboxId)
+  await copy.kill()
+  await rejects(sandbox.fork({ count: 0 }))
+  await sandbox.pause()
+  assert.match((await rejects(sandbox.fork(), sdk.SandboxError)).message, /paused/)
+  await sandbox.kill()
+  await rejects(sandbox.fork(), sdk.SandboxNotFoundError ?? sdk.NotFoundError)
+})

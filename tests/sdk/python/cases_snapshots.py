@@ -1,0 +1,299 @@
+"""Snapshots and forks: what E2B's own tests expect, and that processes go on."""
+
+import asyncio
+import contextlib
+import inspect
+
+import e2b
+from harness.cases import Absent, case
+from kit import URL, exception, fetch, go, has, pages, raises, takes, unique, until
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+COUNTER = "i=0; while true; do i=$((i+1)); echo $i > /tmp/next; mv /tmp/next /tmp/count; sleep 0.05; done"
+# Only in memory: no file has the number.
+KEEPER = """import http.server, os
+number = os.urandom(8).hex()
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(number.encode())
+    def log_message(self, *_):
+        pass
+http.server.ThreadingHTTPServer(("", 8000), Answer).serve_forever()
+"""
+
+
+async def snapshot(sandbox, **options):
+    make = has(sandbox, "create_snapshot")
+    for name in options:
+        takes(make, name)
+    return await go(make(**options))
+
+
+@contextlib.asynccontextmanager
+async def kept(sdk, sandbox, **options):
+    """A snapshot for the duration of a block."""
+    taken = await snapshot(sandbox, **options)
+    assert taken.snapshot_id
+    try:
+        yield taken
+    finally:
+        await go(sdk.Sandbox.delete_snapshot(taken.snapshot_id))
+
+
+@contextlib.asynccontextmanager
+async def forked(sdk, sandbox, **options):
+    """Copies for the duration of a block."""
+    copies = await go(has(sandbox, "fork")(**options))
+    try:
+        yield copies
+    finally:
+        for copy in copies:
+            if not isinstance(copy, Exception):
+                await go(sdk.Sandbox.kill(copy.sandbox_id))
+
+
+async def number(sandbox):
+    """What the server in the sandbox keeps in its memory, through the edge."""
+    command = "python3 -c \"import urllib.request as r; print(r.urlopen('http://127.0.0.1:8000').read().decode())\""
+    return (await go(sandbox.commands.run(command))).stdout.strip()
+
+
+async def serve(sandbox):
+    await go(sandbox.files.write("/tmp/keeper.py", KEEPER))
+    handle = await go(sandbox.commands.run("python3 /tmp/keeper.py", background=True, timeout=0))
+
+    async def answers():
+        with contextlib.suppress(e2b.CommandExitException):
+            return await number(sandbox)
+
+    return handle, await until(answers)
+
+
+async def ids(sdk, **options):
+    list_snapshots = has(sdk.Sandbox, "list_snapshots")
+    for name in options:
+        takes(list_snapshots, name)
+    return [one.snapshot_id for page in await pages(list_snapshots(**options)) for one in page]
+
+
+@case("snapshots")
+async def a_snapshot_is_made_and_deleted_once(sdk):
+    async with sdk.sandbox() as sandbox:
+        taken = await snapshot(sandbox)
+        assert taken.snapshot_id
+        assert await go(sandbox.is_running())
+        assert await go(sdk.Sandbox.delete_snapshot(taken.snapshot_id)) is True
+        assert await go(sdk.Sandbox.delete_snapshot(taken.snapshot_id)) is False
+
+
+@case("snapshots")
+async def sandboxes_from_a_snapshot_have_its_files_and_not_each_others(sdk):
+    async with sdk.sandbox() as sandbox:
+        await go(sandbox.files.write("/home/user/a/b/f.txt", "original"))
+        await go(sandbox.commands.run("echo root > /opt/of-root", user="root"))
+        async with kept(sdk, sandbox) as taken, sdk.sandbox(taken.snapshot_id) as one, sdk.sandbox(taken.snapshot_id) as two:
+            assert len({sandbox.sandbox_id, one.sandbox_id, two.sandbox_id}) == 3
+            await go(one.files.write("/home/user/a/b/f.txt", "changed"))
+            assert await go(two.files.read("/home/user/a/b/f.txt")) == "original"
+            assert await go(sandbox.files.read("/home/user/a/b/f.txt")) == "original"
+            assert await go(two.files.read("/opt/of-root")) == "root\n"
+            host = (await go(two.commands.run("echo $E2B_SANDBOX_ID"))).stdout.strip()
+            assert host == two.sandbox_id
+
+
+@case("snapshots")
+async def processes_and_memory_go_on_in_a_sandbox_from_a_snapshot(sdk):
+    async with sdk.sandbox(envs={"FROM": "source"}) as sandbox:
+        handle, kept_number = await serve(sandbox)
+        async with kept(sdk, sandbox) as taken:
+            assert await number(sandbox) == kept_number
+            async with sdk.sandbox(taken.snapshot_id, envs={"FROM": "copy"}) as copy:
+                assert await number(copy) == kept_number
+                assert handle.pid in [process.pid for process in await go(copy.commands.list())]
+                again = await go(copy.commands.connect(handle.pid))
+                assert again.pid == handle.pid
+                assert (await go(copy.commands.run("echo $FROM"))).stdout == "copy\n"
+
+
+@case("snapshots")
+async def a_snapshot_outlives_its_source_and_copies_outlive_it(sdk):
+    async with sdk.sandbox() as sandbox:
+        await go(sandbox.files.write("f", "x"))
+        taken = await snapshot(sandbox)
+    copies = await sdk.together([lambda: sdk.Sandbox.create(taken.snapshot_id, timeout=60) for _ in range(3)])
+    try:
+        assert await go(sdk.Sandbox.delete_snapshot(taken.snapshot_id)) is True
+        assert [await go(copy.files.read("f")) for copy in copies] == ["x"] * 3
+        async with raises(e2b.SandboxException, exception("NotFoundException")):
+            await go(sdk.Sandbox.create(taken.snapshot_id))
+    finally:
+        for copy in copies:
+            await go(copy.kill())
+
+
+@case("snapshots")
+async def snapshots_are_listed_for_all_and_for_one_sandbox(sdk):
+    async with sdk.sandbox() as sandbox, sdk.sandbox() as other, kept(sdk, sandbox) as taken, kept(sdk, other) as second:
+        paginator = sdk.Sandbox.list_snapshots()
+        assert paginator.has_next
+        everything = await ids(sdk)
+        assert {taken.snapshot_id, second.snapshot_id} <= set(everything)
+        assert await ids(sdk, sandbox_id=sandbox.sandbox_id) == [taken.snapshot_id]
+        mine = await pages(sandbox.list_snapshots())
+        assert [one.snapshot_id for page in mine for one in page] == [taken.snapshot_id]
+
+
+@case("snapshots")
+async def the_list_has_pages(sdk):
+    async with sdk.sandbox() as sandbox, kept(sdk, sandbox) as one, kept(sdk, sandbox) as two, kept(sdk, sandbox) as three:
+        found = await pages(sdk.Sandbox.list_snapshots(sandbox_id=sandbox.sandbox_id, limit=2))
+        assert [[item.snapshot_id for item in page] for page in found] == [
+            [three.snapshot_id, two.snapshot_id],
+            [one.snapshot_id],
+        ]
+
+
+@case("snapshots")
+async def a_name_finds_the_latest_and_a_tag_an_earlier_one(sdk):
+    name = unique("snap")
+    async with sdk.sandbox() as sandbox:
+        takes(has(sandbox, "create_snapshot"), "name")
+        await go(sandbox.files.write("f", "one"))
+        async with kept(sdk, sandbox, name=name) as taken:
+            assert any(name in one for one in taken.names)
+            await go(sandbox.files.write("f", "two"))
+            again = await snapshot(sandbox, name=name)
+            assert again.snapshot_id == taken.snapshot_id
+            await go(sandbox.files.write("f", "three"))
+            tagged = await snapshot(sandbox, name=f"{name.upper()}:V1")
+            assert tagged.snapshot_id == f"{name}:v1"
+            for reference, content in ((name, "two"), (taken.snapshot_id, "two"), (f"{name}:v1", "three")):
+                async with sdk.sandbox(reference) as copy:
+                    assert await go(copy.files.read("f")) == content
+            if "name" in inspect.signature(sdk.Sandbox.list_snapshots).parameters:
+                assert await ids(sdk, name=name) == [f"{name}:v1"]
+                assert await ids(sdk, name=f"{name}:default") == [taken.snapshot_id]
+                assert await ids(sdk, name=f"{name}-does-not-exist") == []
+
+
+@case("snapshots")
+async def files_only_starts_anew_and_the_source_goes_on(sdk):
+    async with sdk.sandbox() as sandbox:
+        takes(has(sandbox, "create_snapshot"), "mode")
+        await go(sandbox.files.write("kept", "yes"))
+        handle = await go(sandbox.commands.run("sleep 1000", background=True, timeout=0))
+        before = await go(sandbox.files.read(BOOT_ID))
+        async with kept(sdk, sandbox, mode="filesystem") as taken:
+            assert await go(sandbox.files.read(BOOT_ID)) == before
+            assert handle.pid in [process.pid for process in await go(sandbox.commands.list())]
+            async with sdk.sandbox(taken.snapshot_id) as copy:
+                assert await go(copy.files.read("kept")) == "yes"
+                assert await go(copy.files.read(BOOT_ID)) != before
+                assert handle.pid not in [process.pid for process in await go(copy.commands.list())]
+
+
+@case("snapshots")
+async def by_id_and_of_what_is_not_there(sdk):
+    async with sdk.sandbox() as sandbox:
+        has(sandbox, "create_snapshot")
+        taken = await go(sdk.Sandbox.create_snapshot(sandbox.sandbox_id))
+        assert await go(sdk.Sandbox.delete_snapshot(taken.snapshot_id)) is True
+        async with raises(e2b.SandboxException) as seen:
+            await go(sandbox.create_snapshot(name="not a name"))
+        assert "400" in str(seen.error), repr(seen.error)
+    async with raises(exception("SandboxNotFoundException")):
+        await go(sdk.Sandbox.create_snapshot(sandbox.sandbox_id))
+    async with sdk.sandbox() as paused:
+        await go(paused.pause())
+        async with raises(e2b.SandboxException) as seen:
+            await go(paused.create_snapshot())
+        assert "paused" in str(seen.error), repr(seen.error)
+
+
+@case("fork")
+async def a_fork_is_another_sandbox_with_the_same_files(sdk):
+    async with sdk.sandbox() as sandbox:
+        await go(sandbox.files.write("inherited", "yes"))
+        async with forked(sdk, sandbox) as copies:
+            (copy,) = copies
+            assert copy.sandbox_id != sandbox.sandbox_id
+            assert await go(copy.is_running()) and await go(sandbox.is_running())
+            assert await go(copy.files.read("inherited")) == "yes"
+            await go(copy.files.write("only-in-copy", "x"))
+            assert not await go(sandbox.files.exists("only-in-copy"))
+
+
+@case("fork")
+async def copies_go_on_from_the_same_moment_and_part(sdk):
+    async with sdk.sandbox(envs={"KEPT": "env"}, metadata={"case": "fork"}) as sandbox:
+        _, kept_number = await serve(sandbox)
+        counter = await go(sandbox.commands.run(COUNTER, background=True, timeout=0))
+        async with forked(sdk, sandbox, count=3, timeout=60) as copies:
+            assert len({copy.sandbox_id for copy in copies} | {sandbox.sandbox_id}) == 4
+            hosts = set()
+            for copy in [*copies, sandbox]:
+                assert await number(copy) == kept_number
+                assert counter.pid in [process.pid for process in await go(copy.commands.list())]
+                assert (await go(copy.commands.run("echo $KEPT"))).stdout == "env\n"
+                assert (await go(copy.get_info())).metadata["case"] == "fork"
+                hosts.add((await go(copy.commands.run("hostname; cat /etc/machine-id"))).stdout)
+            assert len(hosts) == 4, "each has a name and a machine id of its own"
+
+            async def moves(copy, before):
+                return int(await go(copy.files.read("/tmp/count"))) > before
+
+            for copy in copies:
+                before = int(await go(copy.files.read("/tmp/count")))
+                await until(lambda copy=copy, before=before: moves(copy, before))
+
+
+@case("fork")
+async def a_fork_has_tokens_of_its_own(sdk):
+    async with sdk.sandbox(network={"allow_public_traffic": False}) as sandbox:
+        await serve(sandbox)
+        async with forked(sdk, sandbox, timeout=60) as (copy,):
+            routed = {"E2b-Sandbox-Id": copy.sandbox_id, "E2b-Sandbox-Port": "8000"}
+            theirs = {**routed, "e2b-traffic-access-token": sandbox.traffic_access_token}
+            own = {**routed, "e2b-traffic-access-token": copy.traffic_access_token}
+            assert sandbox.traffic_access_token != copy.traffic_access_token
+            assert await asyncio.to_thread(lambda: fetch(URL, headers=theirs)[0]) == 403
+
+            async def is_open():
+                return await asyncio.to_thread(lambda: fetch(URL, headers=own)[0]) == 200
+
+            await until(is_open)
+
+
+@case("fork")
+async def by_id_and_errors(sdk):
+    sandbox = await go(sdk.Sandbox.create(timeout=60))
+    try:
+        has(sandbox, "fork")
+        (copy,) = await go(sdk.Sandbox.fork(sandbox.sandbox_id))
+        await go(copy.kill())
+        for count in (0, 21):
+            async with raises(e2b.InvalidArgumentException, e2b.SandboxException):
+                await go(sandbox.fork(count=count))
+        await go(sandbox.pause())
+        async with raises(e2b.SandboxException) as seen:
+            await go(sandbox.fork())
+        assert "409" in str(seen.error) and "paused" in str(seen.error), repr(seen.error)
+    finally:
+        await go(sandbox.kill())
+    async with raises(exception("SandboxNotFoundException")):
+        await go(sandbox.fork())
+
+
+@case("fork")
+async def a_fork_is_no_snapshot_and_no_session(sdk):
+    key = unique("session")
+    async with sdk.sandbox(metadata={"isopod.session": key}) as sandbox:
+        if not hasattr(sandbox, "list_snapshots"):
+            raise Absent("no list_snapshots")
+        async with forked(sdk, sandbox) as (copy,):
+            assert await ids(sdk, sandbox_id=sandbox.sandbox_id) == []
+            assert "isopod.session" not in (await go(copy.get_info())).metadata
+            async with sdk.sandbox(metadata={"isopod.session": key}) as same:
+                assert same.sandbox_id == sandbox.sandbox_id
