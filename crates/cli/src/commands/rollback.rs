@@ -2,17 +2,29 @@
 
 use std::process::ExitCode;
 
+use isopod_client::ApiError;
 use serde_json::json;
 
 use super::remote::{client, explain};
 use crate::args::RollbackArgs;
+use crate::failure::Hint;
 use crate::say::print_json;
 
 pub(super) async fn run(args: RollbackArgs) -> anyhow::Result<ExitCode> {
-    client(&args.server)?.rollback(&args.sandbox, &args.snapshot).await.map_err(explain)?;
+    client(&args.server)?.rollback(&args.sandbox, &args.snapshot).await.map_err(advise)?;
     match args.json {
         true => print_json(&json!({ "sandboxID": args.sandbox, "snapshotID": args.snapshot })),
         false => say!("{}", args.sandbox),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What was not found may be the sandbox or the snapshot.
+fn advise(error: ApiError) -> anyhow::Error {
+    match error {
+        ApiError::NotFound { message } => {
+            Hint::new(message, "isopod ls shows the sandboxes that there are, isopod snapshot ls the snapshots")
+        }
+        other => explain(other),
+    }
 }

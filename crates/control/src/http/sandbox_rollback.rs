@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use super::app::App;
 use super::find_sandbox::live_sandbox;
 use super::sandbox_snapshot::done_perhaps;
+use crate::templates::FindError;
 
 #[derive(Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -28,7 +29,10 @@ pub(super) async fn rollback(
 ) -> Result<NoContent, ApiError> {
     let asked = body.parse()?.snapshot_id;
     let sandbox = live_sandbox(&app.fleet, &caller, &id).await?;
-    let found = app.catalogue.find_snapshot(&caller.team, &asked).await?;
+    let found = app.catalogue.find_snapshot(&caller.team, &asked).await.map_err(|error| match error {
+        FindError::NotFound(_) => ApiError::not_found(format!("snapshot '{asked}' not found")),
+        error => error.into(),
+    })?;
     let of_it = found.snapshot.filter(|source| source.sandbox == *sandbox.id());
     let source = of_it.ok_or_else(|| {
         ApiError::bad_request(format!("'{asked}' is a snapshot of another sandbox; create a sandbox from it instead"))

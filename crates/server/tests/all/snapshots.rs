@@ -526,7 +526,8 @@ async fn a_rollback_keeps_the_id_the_tokens_and_the_deadline() {
     let mine = take(client, &id, json!({ "name": "mine" })).await;
     let foreign = take(client, &other, json!({})).await;
     assert_eq!(refused(&rollback(client, &id, &foreign).await).0, 400);
-    assert_eq!(refused(&rollback(client, &id, "nothing").await).0, 404);
+    let unknown = refused(&rollback(client, &id, "nothing").await);
+    assert_eq!(unknown, (404, "snapshot 'nothing' not found".to_owned()));
     assert_eq!(refused(&rollback(client, &id, "base").await).0, 404, "a template is no snapshot");
     assert_eq!(refused(&client.post(&format!("/sandboxes/{id}/rollback"), json!({})).await).0, 400);
     let before = client.get(&format!("/sandboxes/{id}")).await.json;
@@ -622,7 +623,7 @@ async fn the_rust_client_does_all_of_it() {
     assert_eq!((taken.id.as_str(), taken.memory), ("n:default", Some(false)));
     sandbox.rollback(&taken.id).await.unwrap();
     let mine = ListSnapshots { sandbox: Some(sandbox.id().clone()), name: None };
-    assert_eq!(client.list_snapshots(&mine).await.unwrap(), [taken.clone()]);
+    assert_eq!(client.list_snapshots(&mine).await.unwrap(), std::slice::from_ref(&taken));
     let copy = client.create(NewSandbox::new(&taken.id)).await.unwrap();
     assert_ne!(copy.template(), "base");
     let copies = sandbox.fork(3, Some(Duration::from_secs(60))).await.unwrap();

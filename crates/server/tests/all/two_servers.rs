@@ -31,6 +31,30 @@ async fn two(change: impl Fn(&mut ServerConfig) + Send + Sync + Copy + 'static) 
 }
 
 #[tokio::test]
+async fn a_snapshot_is_on_the_server_that_took_it() {
+    let (alpha, beta, _dir) = two(|config| config.control.recheck_every = Duration::from_millis(50)).await;
+    let id = alpha.create(json!({})).await;
+    let taken = alpha.client.post(&format!("/sandboxes/{id}/snapshots"), json!({ "name": "snap" })).await;
+    assert_eq!(taken.status, 201, "{taken:?}");
+    let refused = [
+        beta.client.post(&format!("/sandboxes/{id}/snapshots"), json!({})).await,
+        beta.client.post(&format!("/sandboxes/{id}/fork"), json!({})).await,
+        beta.client.post("/v2/sandboxes", json!({ "templateID": "snap" })).await,
+    ];
+    for answer in refused {
+        assert_eq!((answer.status, &answer.json["details"]["server"]), (421, &json!("alpha")), "{answer:?}");
+    }
+    assert_eq!(beta.client.get("/snapshots").await.json[0]["snapshotID"], "snap:default", "all of them list it");
+    let mine = beta.create(json!({})).await;
+    let again = beta.client.post(&format!("/sandboxes/{mine}/snapshots"), json!({ "name": "snap" })).await;
+    assert_eq!(again.status, 201, "{again:?}");
+    assert_eq!(beta.client.post("/v2/sandboxes", json!({ "templateID": "snap" })).await.status, 201);
+    assert_eq!(beta.client.delete("/templates/snap").await.status, 204);
+    assert!(beta.node.kept_snapshots().is_empty());
+    until("the other server removes its own", || async { alpha.node.kept_snapshots().is_empty() }).await;
+}
+
+#[tokio::test]
 async fn a_sandbox_of_another_server_is_refused_by_that_servers_name() {
     let (alpha, beta, _dir) = two(|_| {}).await;
     let id = alpha.create(json!({ "metadata": { "isopod.session": "s" } })).await;
