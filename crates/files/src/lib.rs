@@ -34,33 +34,10 @@ pub use key::Key;
 pub use list::{KeyQuery, ListedFile};
 pub use metadata::Metadata;
 pub use meter::FileLimits;
-pub use offload::Offloaded;
+pub use offload::{FileSink, Offloaded, blocking};
 pub use path::{InnerPath, PathError};
 pub use pieces::{exactly, pieces_of};
 pub use put::Put;
 pub use store::{FileStore, Files, Opened};
 pub use tree::Tree;
 pub use volume::{EntryStat, Ownership, VolumeFiles};
-
-use bytes::Bytes;
-
-/// Receives the pieces of a file. The file exists after `finish`. If the sink is dropped before that, nothing has
-/// changed.
-pub trait FileSink: Send + 'static {
-    /// What `finish` returns about the file.
-    type Done: Send + 'static;
-    type Error: Send + 'static;
-
-    fn write(&mut self, piece: &Bytes) -> Result<(), Self::Error>;
-    fn finish(self) -> Result<Self::Done, Self::Error>;
-}
-
-/// The prefix for names of incomplete files. Keys and paths cannot have such a name.
-const UNFINISHED: &str = ".isopod-unfinished-";
-
-/// Runs a function that waits for the disk or for S3 on a thread that may block.
-pub async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
-) -> Result<T, FileError> {
-    tokio::task::spawn_blocking(work).await.unwrap_or(Err(FileError::Aborted))
-}

@@ -3,7 +3,25 @@
 use bytes::Bytes;
 use tokio::task::{JoinError, spawn_blocking};
 
-use crate::FileSink;
+use crate::error::FileError;
+
+/// Receives the pieces of a file. The file exists after `finish`. If the sink is dropped before that, nothing has
+/// changed.
+pub trait FileSink: Send + 'static {
+    /// What `finish` returns about the file.
+    type Done: Send + 'static;
+    type Error: Send + 'static;
+
+    fn write(&mut self, piece: &Bytes) -> Result<(), Self::Error>;
+    fn finish(self) -> Result<Self::Done, Self::Error>;
+}
+
+/// Runs a function that waits for the disk or for S3 on a thread that may block.
+pub async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
+) -> Result<T, FileError> {
+    spawn_blocking(work).await.unwrap_or(Err(FileError::Aborted))
+}
 
 /// A sink whose calls run on threads that may block. Between two calls it holds no thread, however slow its writer is.
 /// If it is dropped before its end, the inner sink is dropped on such a thread too.

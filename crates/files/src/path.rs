@@ -1,5 +1,8 @@
 //! Validated paths below some root. A value of this type names something inside the root, whatever text it came from.
 
+/// The prefix for names of incomplete files. Keys and paths cannot have such a name.
+pub(crate) const UNFINISHED: &str = ".isopod-unfinished-";
+
 /// The longest key that S3 accepts, minus room for the prefix of the path.
 const PATH_MAX: usize = 900;
 const NAME_MAX: usize = 255;
@@ -17,7 +20,7 @@ pub enum PathError {
     Nul,
     #[error("a path must have at most {PATH_MAX} bytes, and each name in it at most {NAME_MAX}")]
     TooLong,
-    #[error("names that begin with `{}` are reserved for incomplete files", crate::UNFINISHED)]
+    #[error("names that begin with `{}` are reserved for incomplete files", UNFINISHED)]
     Reserved,
 }
 
@@ -68,7 +71,7 @@ fn check_name(name: &str) -> Result<(), PathError> {
         ".." => Err(PathError::Leaves),
         _ if name.contains('\0') => Err(PathError::Nul),
         _ if name.len() > NAME_MAX => Err(PathError::TooLong),
-        _ if name.starts_with(crate::UNFINISHED) => Err(PathError::Reserved),
+        _ if name.starts_with(UNFINISHED) => Err(PathError::Reserved),
         _ => Ok(()),
     }
 }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::FileSink;
 use crate::error::FileError;
 use crate::key::Key;
 use crate::metadata::Metadata;
 use crate::meter::Meter;
+use crate::offload::FileSink;
 use crate::path::InnerPath;
 use crate::store::Files;
 use crate::tree::{NewFile, Tree};

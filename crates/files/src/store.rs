@@ -12,6 +12,7 @@ use crate::execution::SUB_DIRS;
 use crate::key::Key;
 use crate::metadata::Metadata;
 use crate::meter::{FileLimits, Meter, Meters};
+use crate::offload::blocking;
 use crate::path::InnerPath;
 use crate::tree::{Links, Tree};
 use crate::workspace::Workspace;
@@ -62,8 +63,7 @@ impl FileStore {
     /// Returns the tree of the whole workspace.
     pub(crate) async fn top(&self, links: Links) -> Result<Tree, FileError> {
         let root = self.workspace.root().await?.to_owned();
-        crate::blocking(move || Tree::open(&root, links).map_err(FileError::doing("open", &root.to_string_lossy())))
-            .await
+        blocking(move || Tree::open(&root, links).map_err(FileError::doing("open", &root.to_string_lossy()))).await
     }
 
     pub(crate) fn forget_meter(&self, execution: &ExecutionName) {

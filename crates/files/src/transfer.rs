@@ -4,10 +4,10 @@ use std::io::Read as _;
 
 use bytes::Bytes;
 
-use crate::FileSink as _;
 use crate::error::FileError;
 use crate::key::Key;
 use crate::metadata::Metadata;
+use crate::offload::FileSink as _;
 use crate::path::InnerPath;
 use crate::store::Files;
 

@@ -11,8 +11,7 @@ use isopod_store::secrets::new_name;
 use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use crate::UNFINISHED;
-use crate::path::InnerPath;
+use crate::path::{InnerPath, UNFINISHED};
 
 /// How symbolic links in a path are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

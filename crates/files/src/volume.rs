@@ -10,8 +10,8 @@ use rustix::fs::{FileType, Gid, Mode, Uid};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::FileSink;
 use crate::error::FileError;
+use crate::offload::{FileSink, blocking};
 use crate::path::InnerPath;
 use crate::store::FileStore;
 use crate::tree::{DIR_MODE, Links, NewFile, Tree};
@@ -80,7 +80,7 @@ impl FileStore {
         let top = self.top(Links::Refused).await?;
         let path = InnerPath::root().join(VOLUMES).join(id);
         let root = self.workspace.root().await?.join(VOLUMES).join(id);
-        crate::blocking(move || {
+        blocking(move || {
             top.ensure_dir(&path).map_err(FileError::doing("create", path.as_str()))?;
             let tree = Tree::open(&root, Links::Inside).map_err(FileError::doing("open", path.as_str()))?;
             Ok(VolumeFiles { tree })
@@ -91,7 +91,7 @@ impl FileStore {
     pub async fn remove_volume(&self, id: &str) -> Result<(), FileError> {
         let top = self.top(Links::Refused).await?;
         let path = InnerPath::root().join(VOLUMES).join(id);
-        crate::blocking(move || match top.remove_all(&path) {
+        blocking(move || match top.remove_all(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result.map_err(FileError::doing("remove", path.as_str())),
         })

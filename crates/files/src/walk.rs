@@ -9,8 +9,7 @@ use isopod_store::secrets::new_name;
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
-use crate::UNFINISHED;
-use crate::path::InnerPath;
+use crate::path::{InnerPath, UNFINISHED};
 use crate::tree::Tree;
 
 /// The maximum depth of nested directories. Each level holds a descriptor while it is visited.

@@ -1,11 +1,11 @@
 //! The rows of builds, and the tags that name them. A tag moves to a build in the transaction that marks the build as
 //! ready.
 
-use isopod_wire::Limits;
+use isopod_wire::{Limits, SandboxId, SnapshotId};
 use serde::{Deserialize, Serialize};
 use sqlx::AssertSqlSafe;
 
-use super::{SnapshotSource, Store, StoreError, TeamId};
+use super::{Store, StoreError, TeamId};
 use crate::clock::Timestamp;
 use crate::database::{Row, Transaction, query};
 
@@ -28,6 +28,19 @@ pub struct Build {
     pub finished_at: Option<Timestamp>,
     /// What it was taken of, if it is a snapshot.
     pub snapshot: Option<SnapshotSource>,
+}
+
+/// What a build of a snapshot was taken of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SnapshotSource {
+    /// Its id on the node.
+    pub id: SnapshotId,
+    /// Whether it has the processes and their memory, and not only the files.
+    pub has_memory: bool,
+    /// The sandbox, which may be gone.
+    pub sandbox: SandboxId,
+    /// The kernel features that the sandbox had asked for, as in its metadata.
+    pub features: Option<String>,
 }
 
 /// The progress of a build.
@@ -56,6 +69,21 @@ pub struct Tag {
     pub tag: String,
     pub build: String,
     pub assigned_at: Timestamp,
+}
+
+impl SnapshotSource {
+    /// Reads the four columns from this index on.
+    fn read(row: &Row, first: usize) -> Result<Option<Self>, StoreError> {
+        let Some(id) = row.get::<Option<&str>>(first) else { return Ok(None) };
+        let corrupt = |value: &str| StoreError::Corrupt { what: "a snapshot", value: value.to_owned() };
+        let sandbox: &str = row.get::<Option<&str>>(first + 2).unwrap_or_default();
+        Ok(Some(Self {
+            id: id.parse().map_err(|_| corrupt(id))?,
+            has_memory: row.get::<Option<bool>>(first + 1).unwrap_or_default(),
+            sandbox: sandbox.parse().map_err(|_| corrupt(sandbox))?,
+            features: row.get(first + 3),
+        }))
+    }
 }
 
 impl BuildStatus {

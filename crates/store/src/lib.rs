@@ -48,7 +48,7 @@ mod workflow;
 
 pub use artifact_info::ArtifactInfo;
 pub use build_logs::{BuildLine, BuildLogQuery};
-pub use builds::{Build, BuildReason, BuildStatus, Tag};
+pub use builds::{Build, BuildReason, BuildStatus, SnapshotSource, Tag};
 pub use database::{Connections, Store, StoreError, StoreFile};
 pub use events::{Event, EventQuery, EventType, ShownEvent};
 pub use execution_name::{ExecutionName, ExecutionNameError, is_workspace_id};
@@ -71,7 +71,7 @@ pub use runs::{InvocationRow, NodeRow, RunRow, RunStatus, RunTurn};
 pub use sandbox_state::{Ending, State};
 pub use sandboxes::{InsertError, SandboxRow};
 pub use sessions::SessionRow;
-pub use snapshots::{BeginSnapshot, KeptSnapshot, NewSnapshot, SnapshotQuery, SnapshotSource};
+pub use snapshots::{BeginSnapshot, KeptSnapshot, NewSnapshot, SnapshotQuery};
 pub use templates::{Template, TemplateKind};
 pub use volume_mount::VolumeMount;
 pub use volumes::Volume;

@@ -5,27 +5,14 @@
 
 use std::collections::HashSet;
 
-use isopod_wire::{Limits, SandboxId, SnapshotId};
+use isopod_wire::{Limits, SnapshotId};
 use sqlx::AssertSqlSafe;
 
-use super::builds::{json, read_build};
+use super::builds::{SnapshotSource, json, read_build};
 use super::templates::read_template;
 use super::{Build, Store, StoreError, TeamId, Template, TemplateKind, builds, templates};
 use crate::clock::Timestamp;
-use crate::database::{QueryBuilder, Row, Transaction, query};
-
-/// What a build of a snapshot was taken of.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SnapshotSource {
-    /// Its id on the node.
-    pub id: SnapshotId,
-    /// Whether it has the processes and their memory, and not only the files.
-    pub has_memory: bool,
-    /// The sandbox, which may be gone.
-    pub sandbox: SandboxId,
-    /// The kernel features that the sandbox had asked for, as in its metadata.
-    pub features: Option<String>,
-}
+use crate::database::{QueryBuilder, Transaction, query};
 
 /// A snapshot that is about to be taken.
 #[derive(Clone, Debug)]
@@ -76,21 +63,6 @@ pub struct KeptSnapshot {
     pub tag: Option<String>,
     /// Its position in the list.
     pub position: i64,
-}
-
-impl SnapshotSource {
-    /// Reads the four columns from this index on.
-    pub(crate) fn read(row: &Row, first: usize) -> Result<Option<Self>, StoreError> {
-        let Some(id) = row.get::<Option<&str>>(first) else { return Ok(None) };
-        let corrupt = |value: &str| StoreError::Corrupt { what: "a snapshot", value: value.to_owned() };
-        let sandbox: &str = row.get::<Option<&str>>(first + 2).unwrap_or_default();
-        Ok(Some(Self {
-            id: id.parse().map_err(|_| corrupt(id))?,
-            has_memory: row.get::<Option<bool>>(first + 1).unwrap_or_default(),
-            sandbox: sandbox.parse().map_err(|_| corrupt(sandbox))?,
-            features: row.get(first + 3),
-        }))
-    }
 }
 
 impl Store {
