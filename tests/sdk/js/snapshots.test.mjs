@@ -38,7 +38,7 @@ feature('snapshots', 'a snapshot is made and deleted once', () =>
   })
 )
 
-feature('snapshots', 'sandboxes from a snapshot have its files and processes', () =>
+feature('snapshots', 'sandboxes from a snapshot have its files and processes', { core: true }, () =>
   withSandbox(async (sandbox) => {
     await sandbox.files.write('a/b/f.txt', 'original')
     const handle = await counting(sandbox)
@@ -94,7 +94,7 @@ feature('snapshots', 'of what is not there', async () => {
   await rejects(sandbox.createSnapshot(), sdk.SandboxNotFoundError ?? sdk.NotFoundError)
 })
 
-feature('fork', 'copies go on from the same moment and part', () =>
+feature('fork', 'copies go on from the same moment and part', { core: true }, () =>
   withSandbox({ metadata: { case: 'fork' } }, async (sandbox) => {
     has(sandbox, 'fork')
     const handle = await counting(sandbox)
