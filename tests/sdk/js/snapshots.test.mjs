@@ -72,7 +72,7 @@ feature('snapshots', 'snapshots are listed for all and for one sandbox', () =>
 
 feature('snapshots', 'a name finds the latest', () =>
   withSandbox(async (sandbox) => {
-    declares(/createSnapshot[\s\S]*names: string\[\]|names: string\[\][\s\S]*createSnapshot/)
+    declares(/interface SnapshotInfo \{[^}]*names: string/)
     const name = unique('snap')
     await sandbox.files.write('f', 'one')
     await withSnapshot(sandbox, { name }, async (taken) => {
