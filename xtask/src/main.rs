@@ -6,6 +6,7 @@ mod bench;
 mod chaos;
 mod check;
 mod ci;
+mod criu;
 mod dependencies;
 mod dist;
 mod docs;

@@ -5,8 +5,9 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::criu;
 use crate::node;
-use crate::program::{find_program, run};
+use crate::program::{find_program, is_root, run};
 use crate::tier::Tier;
 
 /// A package, and the tiers that need it.
@@ -71,6 +72,10 @@ pub(crate) fn setup() -> Result<(), String> {
         eprintln!("{}; tests that need it are left out", without_package(package));
     }
     install_packages(&missing.packages)?;
+    // Only the tests of memory snapshots need it, and its source may be out of reach.
+    if let Err(reason) = criu::ensure() {
+        eprintln!("{reason}; tests of memory snapshots can't run");
+    }
     node::ensure()
 }
 
@@ -161,13 +166,6 @@ fn apt_get() -> Command {
     let mut command = Command::new("apt-get");
     command.env("DEBIAN_FRONTEND", "noninteractive");
     command
-}
-
-/// Reads it from the kernel, which needs no library.
-fn is_root() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let ids = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    ids.and_then(|ids| ids.split_whitespace().nth(1)) == Some("0")
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The list of everything that can run, and what of it is selected.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,6 +12,7 @@ use super::options::Extent;
 use super::suites::{Program, SUITES, Suite};
 use super::workspace::{JOINED, Package, Workspace};
 use super::{Options, Tier};
+use crate::criu;
 use crate::node;
 use crate::program::{cargo_program, output_of, own_program, processors, root};
 
@@ -32,6 +34,9 @@ pub(crate) struct Job {
     directory: PathBuf,
     variables: Vec<(&'static str, OsString)>,
 }
+
+/// Names the CRIU to use. If it is set, that one stays.
+const CRIU: &str = "ISOPOD_CRIU";
 
 /// How long a fuzz target runs with `--full`.
 const FULL_FUZZ_SECONDS: &str = "120";
@@ -59,10 +64,17 @@ pub(crate) fn choose(
         let of_sdks = jobs.iter_mut().filter(|job| job.tier == Tier::Sdk);
         of_sdks.for_each(|job| job.variables.push(("PATH", path.clone())));
     }
+    name_criu(&mut jobs, criu::program().filter(|_| env::var_os(CRIU).is_none()));
     if is_full {
         jobs.iter_mut().for_each(|job| job.variables.push(("ISOPOD_FULL", "1".into())));
     }
     Ok(jobs)
+}
+
+fn name_criu(jobs: &mut [Job], program: Option<PathBuf>) {
+    for job in jobs {
+        job.variables.extend(program.clone().map(|program| (CRIU, program.into())));
+    }
 }
 
 /// Returns a job for each tier in which the binary has tests, and one more if it also runs on PostgreSQL.
@@ -252,6 +264,16 @@ mod tests {
         let all: Vec<String> = ["runs::x", "runs::deep::y", "runs_too::x", "x"].map(str::to_owned).into();
         assert_eq!(tests_of_module(&all, "runs"), ["x", "deep::y"]);
         assert!(tests_of_module(&all, "support").is_empty());
+    }
+
+    #[test]
+    fn every_job_is_told_where_criu_is_if_it_is_there() {
+        let mut jobs = [Job::for_test("a", 1.0, None), Job::for_test("b", 1.0, None)];
+        name_criu(&mut jobs, None);
+        assert!(jobs.iter().all(|job| job.command().get_envs().next().is_none()));
+        name_criu(&mut jobs, Some("/tools/criu".into()));
+        let told = ("ISOPOD_CRIU".as_ref(), Some("/tools/criu".as_ref()));
+        assert!(jobs.iter().all(|job| job.command().get_envs().eq([told])));
     }
 
     #[test]
