@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use isopod_wire::Bytes;
@@ -20,8 +21,32 @@ pub(super) trait Areas: Send + Sync {
     fn set_limit(&self, places: &Places, name: &AreaName, limit: Option<Bytes>) -> Result<(), DiskError>;
     fn usage(&self, places: &Places, name: &AreaName) -> Result<Usage, DiskError>;
     fn remove(&self, places: &Places, name: &AreaName) -> Result<(), DiskError>;
+    /// Creates an area without a limit that has the present content of another one.
+    fn copy(&self, places: &Places, from: &AreaName, to: &AreaName) -> Result<(), DiskError> {
+        self.create(places, to, None)?;
+        let copied = copy_files(&places.path_of(from), &places.path_of(to)).doing_area("copy", from.as_str());
+        if copied.is_err() {
+            // The caller gets the reason. What is left is an area that can be removed later.
+            self.remove(places, to).ok();
+        }
+        copied
+    }
     /// Why this kind cannot limit areas, or `None` if it can.
     fn no_limit(&self) -> Option<&NoLimit>;
+}
+
+/// With owners, times and all extended attributes, in which overlays keep what they know of their layers. Shares the blocks
+/// where the file system can.
+fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
+    let copied = Command::new("cp")
+        .args(["--archive", "--reflink=auto", "--one-file-system", "--no-target-directory", "--"])
+        .args([from, to])
+        .stdin(Stdio::null())
+        .output()?;
+    match copied.status.success() {
+        true => Ok(()),
+        false => Err(io::Error::other(String::from_utf8_lossy(&copied.stderr).trim().to_owned())),
+    }
 }
 
 /// The directories, kept open. Their paths are never looked up again, so changes above them have no effect.

@@ -113,6 +113,11 @@ impl Areas for Subvolumes {
         Ok(())
     }
 
+    fn copy(&self, places: &Places, from: &AreaName, to: &AreaName) -> Result<(), DiskError> {
+        let source = open_subvolume(places, from)?;
+        btrfs::snapshot_subvolume(source.as_fd(), places.areas(), to.as_str()).doing_area("copy", from.as_str())
+    }
+
     fn no_limit(&self) -> Option<&NoLimit> {
         None
     }
