@@ -6,7 +6,9 @@
 use std::fmt;
 use std::os::fd::OwnedFd;
 
-use crate::launch::{Launch, LaunchError, Launched, Launcher, Preparation, WorkspaceConnection, WorkspaceRequest};
+use crate::launch::{
+    CriuRequest, Launch, LaunchError, Launched, Launcher, Preparation, WorkspaceConnection, WorkspaceRequest,
+};
 
 /// A mechanism to isolate sandboxes.
 pub trait Backend: fmt::Debug + Send + Sync {
@@ -15,6 +17,9 @@ pub trait Backend: fmt::Debug + Send + Sync {
 
     /// Mounts a part of the workspace in a running sandbox.
     fn mount_workspace(&self, request: &WorkspaceRequest<'_>) -> Result<WorkspaceConnection, LaunchError>;
+
+    /// Runs CRIU in a sandbox. Returns false if it failed, for reasons that its log has.
+    fn run_criu(&self, request: &CriuRequest<'_>) -> Result<bool, LaunchError>;
 }
 
 /// A sandbox without a guest. Dropping it releases what it holds.

@@ -50,9 +50,14 @@ pub(crate) fn drop_all() -> io::Result<()> {
     Capabilities { effective: 0, permitted: 0, inheritable: 0 }.apply()
 }
 
+/// What a process of a sandbox may have at most, as a bit mask.
+pub(crate) fn allowed_mask(features: KernelFeatures) -> u64 {
+    kept_mask() | u64::from(features.fuse) << FOR_FUSE
+}
+
 /// Reduces the calling process, and the programs it starts, to the kept capabilities and those that the features add.
 pub(crate) fn drop_all_but_kept(features: KernelFeatures) -> io::Result<()> {
-    let kept = kept_mask() | u64::from(features.fuse) << FOR_FUSE;
+    let kept = allowed_mask(features);
     for capability in (0..=LAST_POSSIBLE).filter(|number| kept & (1 << number) == 0) {
         drop_from_bounding_set(capability)?;
     }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::backend::{Backend, Prepared};
-use crate::launch::{Launch, LaunchError, Launched, Preparation, WorkspaceConnection, WorkspaceRequest};
+use crate::launch::{CriuRequest, Launch, LaunchError, Launched, Preparation, WorkspaceConnection, WorkspaceRequest};
 
 /// Where the backend fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,10 @@ impl Backend for FakeBackend {
 
     fn mount_workspace(&self, _: &WorkspaceRequest<'_>) -> Result<WorkspaceConnection, LaunchError> {
         Err(refused("mount the workspace"))
+    }
+
+    fn run_criu(&self, _: &CriuRequest<'_>) -> Result<bool, LaunchError> {
+        Err(refused("run CRIU"))
     }
 }
 

@@ -117,6 +117,8 @@ fn prepare(state: &Path, role: Role) -> Launcher {
             cgroup_entrances: &[entrance],
             cgroup_views: &[],
             features: isopod_wire::KernelFeatures::default(),
+            boot_id: None,
+            last_pid: None,
             layers: RootLayers {
                 root: vec![&layer],
                 usr: Vec::new(),

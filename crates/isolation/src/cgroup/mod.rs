@@ -6,6 +6,7 @@
 
 mod group;
 mod layout;
+mod stopped;
 
 use std::fs;
 use std::io;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 pub use group::{SandboxCgroup, StatFiles};
 pub use layout::{CgroupView, Controller, Layout, LayoutError};
+pub use stopped::{StopError, StoppedProcesses};
 
 /// Why a cgroup could not be created, changed or removed.
 #[derive(Debug, thiserror::Error)]

@@ -191,7 +191,7 @@ fn check_status(status: &str, expected: &Expected) -> Result<(), String> {
 }
 
 /// Checks namespaces and cgroups.
-fn check_place(pid: u32, init: u32) -> Result<(), String> {
+pub(super) fn check_place(pid: u32, init: u32) -> Result<(), String> {
     for name in super::enter::names() {
         let of = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/{name}")).map_err(|error| error.to_string());
         if of(pid)? != of(init)? {

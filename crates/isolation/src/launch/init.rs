@@ -161,8 +161,11 @@ fn enter_root(order: &PrepareOrder, has_boot_clock: bool) -> Result<(), Failure>
     if order.features.userns {
         limit_namespaces()?;
     }
+    if let Some(last_pid) = order.last_pid {
+        std::fs::write("proc/sys/kernel/ns_last_pid", last_pid.to_string()).step("set the first pid")?;
+    }
     mask_proc(&proc)?;
-    mount_overrides(&order.proc_overrides, has_boot_clock, &root)?;
+    mount_overrides(order, has_boot_clock, &root)?;
     mount_cgroups(&order.cgroup_views, &root)?;
     pivot_to_current_directory().step("change the root")?;
     unmount(".", UnmountFlags::DETACH).step("detach the old root")?;
@@ -215,14 +218,18 @@ fn cover(target: &str, source: &str) -> rustix::io::Result<()> {
 }
 
 /// Mounts files with the sandbox's values over those of `/proc` and into `/sys`, which is an empty tmpfs.
-fn mount_overrides(overrides: &ProcOverrides, has_boot_clock: bool, root: &OwnedFd) -> Result<(), Failure> {
+fn mount_overrides(order: &PrepareOrder, has_boot_clock: bool, root: &OwnedFd) -> Result<(), Failure> {
+    let overrides = &order.proc_overrides;
     let texts = directory_in(root, "sys/isopod").and_then(|_| directory_in(root, "sys/isopod/proc"))?;
     for (name, text) in overrides.files(has_boot_clock) {
         create(&texts, name, text)?;
         cover(&format!("proc/{name}"), &format!("sys/isopod/proc/{name}")).step("attach a figure of /proc")?;
     }
     // Programs identify a boot by the kernel's boot id, and the host's would be the same in all sandboxes.
-    let boot_id = std::fs::read_to_string("proc/sys/kernel/random/uuid").step("make a boot id")?;
+    let boot_id = match &order.boot_id {
+        Some(kept) => format!("{kept}\n"),
+        None => std::fs::read_to_string("proc/sys/kernel/random/uuid").step("make a boot id")?,
+    };
     create(&texts, "boot_id", &boot_id)?;
     cover("proc/sys/kernel/random/boot_id", "sys/isopod/proc/boot_id").step("attach the boot id")?;
     directory_in(root, "sys/devices")?;

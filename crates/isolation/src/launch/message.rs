@@ -4,6 +4,7 @@
 use isopod_wire::KernelFeatures;
 use serde::{Deserialize, Serialize};
 
+use super::criu::CriuOrder;
 use super::proc_overrides::ProcOverrides;
 use super::step::Failure;
 use super::workspace::WorkspaceOrder;
@@ -12,7 +13,7 @@ use crate::cgroup::CgroupView;
 
 /// Incremented whenever a message changes, or what a spawner does for security. A server does not use a spawner of
 /// another version.
-pub(super) const VERSION: u32 = 9;
+pub(super) const VERSION: u32 = 10;
 
 /// Server to spawner.
 #[derive(Debug, Serialize, Deserialize)]
@@ -24,6 +25,8 @@ pub(super) enum SpawnerRequest {
     Prepare(Box<PrepareOrder>),
     /// Descriptors: see `workspace::run`.
     Workspace(WorkspaceOrder),
+    /// Descriptors: the child's channel, CRIU's program, the images, the log's directory, the first process, its namespaces, cgroup entrances.
+    Criu(CriuOrder),
 }
 
 /// Spawner to server.
@@ -52,6 +55,10 @@ pub(super) struct PrepareOrder {
     #[serde(rename = "figures")]
     pub(super) proc_overrides: ProcOverrides,
     pub(super) features: KernelFeatures,
+    /// Pids of the sandbox begin after this one.
+    pub(super) last_pid: Option<u32>,
+    /// What the sandbox shows, if not a new one.
+    pub(super) boot_id: Option<String>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -14,11 +14,13 @@
 mod admission;
 mod boot_clock;
 mod channel;
+mod criu;
 mod enter;
 mod init;
 mod launcher;
 mod message;
 mod proc_overrides;
+mod restored;
 mod root;
 mod spawner;
 mod step;
@@ -35,10 +37,12 @@ use std::time::Duration;
 pub use admission::{Admission, AdmissionError, Expected, socket_number};
 pub use boot_clock::has_time_namespaces;
 use channel::Channel;
+pub use criu::{CriuRequest, CriuTask, FIRST_INHERITED_FD, IMAGES_FD, MAX_GUEST_FDS, RunningCriu, WORK_FD};
 pub use enter::{Enter, ZygoteMessage, ZygoteSocket, namespaces_of, zygote_pair};
 use isopod_wire::KernelFeatures;
 use message::{InterpreterOrder, LaunchOrder, PrepareOrder, Progress, RoleOrder, SpawnerReply, SpawnerRequest};
 pub use proc_overrides::ProcOverrides;
+pub use restored::RestoredRights;
 pub use root::takes_many_layers;
 use serde::{Deserialize, Serialize};
 pub use spawner::{SpawnerOptions, run_spawner};
@@ -181,6 +185,10 @@ pub struct Preparation<'a> {
     pub proc_overrides: &'a ProcOverrides,
     /// What of the kernel the sandbox has besides.
     pub features: KernelFeatures,
+    /// What the sandbox shows as its boot id, if not a new one.
+    pub boot_id: Option<&'a str>,
+    /// Pids of the sandbox begin after this one, so that those of processes that are restored later are free.
+    pub last_pid: Option<u32>,
 }
 
 /// What is passed to the sandbox's first process.
@@ -251,6 +259,8 @@ impl Spawner {
             host_name: preparation.host_name.to_owned(),
             proc_overrides: preparation.proc_overrides.clone(),
             features: preparation.features,
+            last_pid: preparation.last_pid,
+            boot_id: preparation.boot_id.map(str::to_owned),
         };
         let mut fds = vec![theirs.as_fd(), preparation.guest];
         fds.extend(preparation.netns);

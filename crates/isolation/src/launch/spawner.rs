@@ -15,6 +15,7 @@ use rustix::net::{SocketFlags, accept_with};
 use rustix::process::{WaitOptions, chdir, setsid, wait};
 
 use super::channel::Channel;
+use super::criu::{self, CriuOrder};
 use super::launcher;
 use super::message::{PrepareOrder, SpawnerReply, SpawnerRequest, VERSION};
 use super::root::{enter_spawner_root, host_mounts};
@@ -123,6 +124,10 @@ fn serve(channel: &Channel, filter: &[Instruction]) -> io::Result<()> {
             Ok(pid) => SpawnerReply::Started { pid },
             Err(failure) => SpawnerReply::Failed(failure),
         },
+        SpawnerRequest::Criu(order) => match start_checkpointer(&order, fds) {
+            Ok(pid) => SpawnerReply::Started { pid },
+            Err(failure) => SpawnerReply::Failed(failure),
+        },
     };
     channel.send(&reply, &[])
 }
@@ -133,6 +138,17 @@ fn start_mounter(order: &WorkspaceOrder, fds: Vec<OwnedFd>) -> Result<u32, Failu
         Fork::Child => {
             keep_only(&fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
             workspace::run(order, fds);
+            exit_now(0)
+        }
+    }
+}
+
+fn start_checkpointer(order: &CriuOrder, fds: Vec<OwnedFd>) -> Result<u32, Failure> {
+    match fork().step("fork a checkpointer")? {
+        Fork::Parent { pid, .. } => Ok(pid),
+        Fork::Child => {
+            keep_only(&fds.iter().map(AsFd::as_fd).collect::<Vec<_>>());
+            criu::run(order, fds);
             exit_now(0)
         }
     }

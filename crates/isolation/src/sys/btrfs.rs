@@ -3,7 +3,7 @@
 //! All of it needs CAP_SYS_ADMIN in the initial user namespace, except creating a subvolume.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::fs::FileType;
 
@@ -50,6 +50,15 @@ pub fn create_subvolume(parent: BorrowedFd<'_>, name: &str) -> io::Result<()> {
     // SAFETY: BTRFS_IOC_SUBVOL_CREATE reads a btrfs_ioctl_vol_args, which `VolArgs` mirrors; the name ends with NUL
     // because `vol_args` leaves the last byte zero.
     unsafe { ioctl_with(parent, const { ioc_write::<VolArgs>(KIND, 14) }, &mut args) }.map(drop)
+}
+
+/// Creates the subvolume `name` in the directory `parent`, with the present content of another one. They share what neither
+/// of them changes.
+pub fn snapshot_subvolume(source: BorrowedFd<'_>, parent: BorrowedFd<'_>, name: &str) -> io::Result<()> {
+    let mut args = VolArgs { fd: source.as_raw_fd().into(), ..vol_args(name)? };
+    // SAFETY: BTRFS_IOC_SNAP_CREATE reads a btrfs_ioctl_vol_args, which `VolArgs` mirrors; the name ends with NUL, and the
+    // source is open for the length of the call.
+    unsafe { ioctl_with(parent, const { ioc_write::<VolArgs>(KIND, 1) }, &mut args) }.map(drop)
 }
 
 /// Unlinks the subvolume `name` from the directory `parent`. The kernel frees its extents later.
