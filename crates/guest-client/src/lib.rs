@@ -19,6 +19,7 @@
 //! # }
 //! ```
 
+pub mod checkpoint;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod guest;

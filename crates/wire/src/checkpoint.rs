@@ -33,7 +33,7 @@ pub const RELEASE_PATH: &str = "/checkpoint/release";
 pub const RESTORE_FILES_PATH: &str = "/restore/files";
 /// Takes what [`STATE_PATH`] returned.
 pub const RESTORE_PATH: &str = "/restore";
-/// The processes are there.
+/// The processes are there. With `?copy=true`, the sandbox that they were saved from goes on too.
 pub const RESTORE_FINISH_PATH: &str = "/restore/finish";
 
 /// The longest state.

@@ -62,11 +62,20 @@ class Kernel:
                 self.execute(request)
             elif request.get("op") == "fork":
                 copies.make(self, request.get("seeds"), self.lines.take_descriptors())
+            elif request.get("op") == "restored":
+                self.restored(request)
 
     def begin(self, request):
         fork_state.environment(request.get("env") or {})
         fork_state.reseed(request.get("seed") or "", self.interpreter.generators)
         packages.refresh()
+
+    def restored(self, request):
+        """This process was saved, and goes on below another guest. A copy gets a seed."""
+        for stream in self.outputs.streams:
+            terminal.adopt(stream)
+        if request.get("seed"):
+            fork_state.reseed(request["seed"], self.interpreter.generators)
 
     def execute(self, request):
         if not self.outputs.restore():

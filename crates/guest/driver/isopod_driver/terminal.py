@@ -132,6 +132,11 @@ def restore(stream):
     return opened
 
 
+def adopt(stream):
+    """Takes the pipe that the stream leads to now for its own: a restored process has the same descriptors, and other pipes."""
+    stream.pipe = identity(stream.fd)
+
+
 def move(stream, fd):
     """Makes the stream, and every descriptor of its pipe, write to another pipe. Only for a copy of a kernel."""
     for number in descriptors():

@@ -6,7 +6,8 @@ use crate::checkpoint::restore::Restoration;
 use crate::checkpoint::{Checkpoint, Phase, conflict};
 use crate::http::{HttpError, Reply, status_reply};
 
-pub(super) async fn finish(checkpoint: &Checkpoint) -> Result<Reply, HttpError> {
+/// `is_copy` means that the source goes on too.
+pub(super) async fn finish(checkpoint: &Checkpoint, is_copy: bool) -> Result<Reply, HttpError> {
     let mut phase = checkpoint.phase.lock().await;
     let restoration = match std::mem::take(&mut *phase) {
         Phase::Restoring(restoration) => *restoration,
@@ -18,7 +19,7 @@ pub(super) async fn finish(checkpoint: &Checkpoint) -> Result<Reply, HttpError> 
     let Restoration { processes, contexts, watchers, .. } = restoration;
     checkpoint.processes.finish_restore(processes);
     if let (Some(interpreter), Some(contexts)) = (&checkpoint.interpreter, contexts) {
-        interpreter.finish_restore(contexts);
+        interpreter.finish_restore(contexts, is_copy);
     }
     checkpoint.watchers.restore(watchers).await;
     Ok(status_reply(StatusCode::NO_CONTENT))

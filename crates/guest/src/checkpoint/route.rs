@@ -7,7 +7,7 @@ use isopod_wire::checkpoint::{
 };
 
 use crate::checkpoint::{Checkpoint, files, finish, hold, release, restore, state};
-use crate::http::{HttpError, Reply, check_host};
+use crate::http::{HttpError, Query, Reply, check_host};
 
 const ALL: [&str; 7] =
     [HOLD_PATH, STATE_PATH, FILES_PATH, RELEASE_PATH, RESTORE_FILES_PATH, RESTORE_PATH, RESTORE_FINISH_PATH];
@@ -26,7 +26,10 @@ pub(crate) async fn answer(checkpoint: &Checkpoint, request: Request<Incoming>) 
         (&Method::POST, RELEASE_PATH) => release::release(checkpoint).await,
         (&Method::PUT, RESTORE_FILES_PATH) => files::restore(checkpoint, request).await,
         (&Method::POST, RESTORE_PATH) => restore::restore(checkpoint, request).await,
-        (&Method::POST, RESTORE_FINISH_PATH) => finish::finish(checkpoint).await,
+        (&Method::POST, RESTORE_FINISH_PATH) => {
+            let is_copy = Query::parse(request.uri().query()).get("copy") == Some("true");
+            finish::finish(checkpoint, is_copy).await
+        }
         _ => Err(HttpError::new(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not possible on {path}"))),
     }
 }

@@ -20,6 +20,7 @@ use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 
+use super::contexts::random_bytes;
 use super::ends::{self, KernelEnds};
 use super::events::Source;
 use super::lines::Lines;
@@ -43,9 +44,21 @@ const EXIT_STATUS_TIMEOUT: Duration = Duration::from_millis(300);
 #[derive(Debug, Serialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(super) enum Command<'a> {
-    Begin { env: &'a BTreeMap<String, String>, seed: &'a str },
-    Execute { code: &'a str, env: Option<&'a BTreeMap<String, String>> },
-    Fork { seeds: &'a [String] },
+    Begin {
+        env: &'a BTreeMap<String, String>,
+        seed: &'a str,
+    },
+    Execute {
+        code: &'a str,
+        env: Option<&'a BTreeMap<String, String>>,
+    },
+    Fork {
+        seeds: &'a [String],
+    },
+    /// It was restored, with other pipes. A copy gets a new seed.
+    Restored {
+        seed: Option<&'a str>,
+    },
 }
 
 /// The first message of a kernel.
@@ -320,6 +333,15 @@ impl Kernel {
         let mut line = serde_json::to_vec(command)?;
         line.push(b'\n');
         self.link().write_all(&line).await
+    }
+
+    /// Tells a restored kernel so. Its stream is new, so it has room for a short line.
+    pub(super) fn send_restored(&self, is_copy: bool) {
+        let seed = is_copy.then(|| hex::encode(random_bytes::<32>()));
+        let Ok(mut line) = serde_json::to_vec(&Command::Restored { seed: seed.as_deref() }) else { return };
+        line.push(b'\n');
+        // If it fails, the kernel is gone.
+        let _ = rustix::net::send(&self.connection.link.stream, &line, rustix::net::SendFlags::NOSIGNAL);
     }
 
     /// Sends a command with the ends of other kernels. Descriptors arrive with the first bytes.

@@ -86,10 +86,10 @@ impl Interpreter {
         Ok(RestoringKernel { pid, kind: saved.kind, connection, exit: self.processes.watch_exit(pid) })
     }
 
-    /// The kernels are the guest's children now.
-    pub(crate) fn finish_restore(self: &Arc<Self>, restoring: RestoringContexts) {
+    /// The kernels are the guest's children now. In a copy of a sandbox, they get other random numbers.
+    pub(crate) fn finish_restore(self: &Arc<Self>, restoring: RestoringContexts, is_copy: bool) {
         let RestoringContexts { all, first, saved } = restoring;
-        let all = all.into_iter().map(|context| Arc::new(self.restored(context))).collect();
+        let all = all.into_iter().map(|context| Arc::new(self.restored(context, is_copy))).collect();
         self.contexts.replace(Table {
             all,
             first,
@@ -98,18 +98,22 @@ impl Interpreter {
         });
     }
 
-    fn restored(self: &Arc<Self>, restoring: RestoringContext) -> Context {
+    fn restored(self: &Arc<Self>, restoring: RestoringContext, is_copy: bool) -> Context {
         let SavedContext { id, language, kernelspec, cwd, .. } = restoring.saved;
         let language = Language { name: language, kernelspec };
-        Context::restored(self, id, language, cwd, restoring.kernel.and_then(RestoringKernel::into_kernel))
+        let kernel = restoring.kernel.and_then(|kernel| kernel.into_kernel(is_copy));
+        Context::restored(self, id, language, cwd, kernel)
     }
 }
 
 impl RestoringKernel {
     /// None if the process is gone: the next cell gets a new kernel.
-    fn into_kernel(self) -> Option<Kernel> {
+    fn into_kernel(self, is_copy: bool) -> Option<Kernel> {
         let mut kernel = self.connection.into_kernel(self.pid, self.kind).ok()?;
         kernel.exit_from_wait = Some(self.exit);
+        if self.kind == KernelKind::Forked {
+            kernel.send_restored(is_copy);
+        }
         Some(kernel)
     }
 }
