@@ -19,6 +19,8 @@ pub(crate) const DOMAIN: &str = "ISOPOD_DOMAIN";
 pub(crate) const ENV_DOMAINS: &str = "ISOPOD_ENV_DOMAINS";
 /// Templates that the server makes ready at its start.
 pub(crate) const PREPARE: &str = "ISOPOD_PREPARE";
+/// The program that saves and restores the memory of sandboxes.
+pub(crate) const CRIU: &str = "ISOPOD_CRIU";
 /// A Redis that sessions are written through to.
 pub(crate) const REDIS_URL: &str = "REDIS_URL";
 /// A directory that runs have their files in, shared with others.

@@ -243,6 +243,7 @@ print('output of the old cell', flush=True)
 while not os.path.exists('/home/user/go'): time.sleep(0.01)
 stream.write('"}\n{"type": "end_of_execution"}\n')
 stream.flush()
+assert json.loads(stream.readline()) == {'op': 'restored', 'seed': None}
 for line in stream:
     order = json.loads(line)
     stream.write('{"type": "number_of_executions", "execution_count": 2}\n')

@@ -8,6 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::boot::ProcessIdentity;
+use crate::checkpoint::MEMORY;
 use crate::home::{Home, all_executions, all_records};
 use crate::host::Host;
 use crate::record::Record;
@@ -35,6 +36,8 @@ pub(crate) struct Remains {
     has_mounts: bool,
     /// Its processes may be waiting for each other, behind a FUSE file system that one of them serves.
     has_fuse: bool,
+    /// Its processes may be saved in its directory.
+    may_have_memory: bool,
 }
 
 impl Remains {
@@ -51,6 +54,7 @@ impl Remains {
             directory,
             has_mounts: record.spec.as_ref().is_some_and(|spec| !spec.mounts.is_empty()),
             has_fuse: record.spec.as_ref().is_some_and(|spec| spec.features.fuse),
+            may_have_memory: record.spec.is_some() || record.snapshot.is_some(),
         }
     }
 
@@ -67,6 +71,7 @@ impl Remains {
             directory,
             has_mounts: false,
             has_fuse: false,
+            may_have_memory: true,
         }
     }
 
@@ -82,6 +87,7 @@ impl Remains {
             directory: PathBuf::new(),
             has_mounts: false,
             has_fuse: false,
+            may_have_memory: false,
         }
     }
 }
@@ -209,6 +215,14 @@ fn remove_area(host: &Host, remains: &Remains) {
 }
 
 fn remove_directory(host: &Host, remains: &Remains) {
+    if remains.may_have_memory {
+        // Or the directory would be kept for another sandbox with it.
+        let removed = match std::fs::remove_dir_all(remains.directory.join(MEMORY)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        };
+        warn_on(&remains.execution, "remove its memory", removed);
+    }
     if !remains.directory.as_os_str().is_empty() {
         warn_on(&remains.execution, "remove its record", host.recycled_directories.remove(&remains.directory));
     }

@@ -6,6 +6,7 @@
 mod admission;
 mod boot;
 mod build;
+mod checkpoint;
 mod contents;
 mod disposal;
 mod exits;
@@ -37,6 +38,7 @@ mod zygote;
 
 pub mod base;
 
+pub use checkpoint::check_criu;
 pub use guest_program::guest_program_bytes;
 pub use home::{HomeError, HomeKind, count_sandboxes};
 pub use host::HostError;

@@ -16,16 +16,17 @@ use isopod_wire::build::{
     self, BuildError, BuildEvent, BuildSpec, ExportError, ExportSpec, ExportedImage, KeptTemplate, RemoveTemplateError,
 };
 use isopod_wire::node::{
-    CreateError, DialError, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, PauseMode, PoolStatus,
-    SandboxSpec, Stream, Target, TemplateInfo, Usage,
+    CreateError, DialError, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, NodeSnapshot, PauseMode,
+    PoolStatus, SandboxSpec, Stream, Target, TemplateInfo, Usage,
 };
-use isopod_wire::{Bytes, Limits, NetworkPolicy};
+use isopod_wire::{Bytes, Limits, NetworkPolicy, SnapshotId};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::admission::available_memory;
 use crate::base::{BaseError, BaseOptions, HostEnvironment};
 use crate::build::TemplateBuilder;
+use crate::checkpoint::Criu;
 use crate::guest_program;
 use crate::home::{Home, HomeError, HomeKind};
 use crate::host::{Host, HostError};
@@ -80,6 +81,10 @@ pub struct NodeConfig {
     pub private_networks: Vec<isopod_wire::Cidr>,
     /// Serves the workspace to sandboxes. `None` if there is no workspace.
     pub workspace: Option<Arc<dyn WorkspaceServer>>,
+    /// The program that saves and restores memory, or why there is none, with what to do about it.
+    pub criu: Result<PathBuf, String>,
+    /// How long the memory of a paused sandbox stays in RAM before it is saved. `None` for as long as it is paused.
+    pub save_paused_after: Option<Duration>,
 }
 
 /// Why a node cannot be opened.
@@ -200,8 +205,13 @@ impl Node {
         let opened = tokio::task::spawn_blocking(move || open_parts(state, &blocking_config, backend)).await;
         let (provisioner, template) = opened.map_err(|error| OpenError::Sweep(io::Error::other(error)))??;
         let prepared: Vec<_> = config.prepare.iter().filter_map(|name| find_recipe(name)).collect();
-        let sandboxes_config =
-            SandboxesConfig { limits: config.default_limits, pool_size: config.pool, base: config.base };
+        let sandboxes_config = SandboxesConfig {
+            limits: config.default_limits,
+            pool_size: config.pool,
+            base: config.base,
+            criu: config.criu.and_then(|path| Criu::open(&path)).map(Arc::new),
+            save_paused_after: config.save_paused_after,
+        };
         let sandboxes = Sandboxes::new(provisioner, template, sandboxes_config).map_err(OpenError::Sweep)?;
         sandboxes.adopt().await.map_err(OpenError::Sweep)?;
         maintain_workspaces(&sandboxes);
@@ -409,11 +419,41 @@ impl NodeApi for Node {
     }
 
     async fn pause(&self, incarnation: &Incarnation, mode: PauseMode) -> Result<(), NodeError> {
-        self.sandboxes.pause(incarnation, mode).await
+        self.sandboxes.pause(incarnation, mode).await?;
+        if mode == PauseMode::Memory {
+            self.sandboxes.save_memory_later(incarnation);
+        }
+        Ok(())
     }
 
     async fn resume(&self, incarnation: &Incarnation) -> Result<Incarnation, NodeError> {
         self.sandboxes.resume(incarnation).await
+    }
+
+    async fn no_memory_snapshots(&self) -> Option<String> {
+        self.sandboxes.no_memory_snapshots()
+    }
+
+    async fn snapshot(
+        &self,
+        incarnation: &Incarnation,
+        id: &SnapshotId,
+        with_memory: bool,
+    ) -> Result<NodeSnapshot, NodeError> {
+        self.sandboxes.snapshot(incarnation, id, with_memory).await
+    }
+
+    async fn snapshots(&self) -> Vec<NodeSnapshot> {
+        self.sandboxes.list_snapshots()
+    }
+
+    async fn remove_snapshot(&self, id: &SnapshotId) -> io::Result<()> {
+        self.sandboxes.remove_snapshot(id).await;
+        Ok(())
+    }
+
+    async fn rollback(&self, incarnation: &Incarnation, snapshot: &SnapshotId) -> Result<Incarnation, NodeError> {
+        self.sandboxes.rollback(incarnation, snapshot).await
     }
 
     async fn set_network(&self, incarnation: &Incarnation, policy: NetworkPolicy) -> Result<(), NodeError> {

@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::admission::descriptors_are_low;
 use crate::guest_request;
-use crate::provision::{PreparedSandbox, ProvisionError, Provisioner, ReadySandbox};
+use crate::provision::{LayerSource, PreparedSandbox, ProvisionError, Provisioner, ReadySandbox};
 use crate::record::random_execution_id;
 use crate::start::START_TIMEOUT;
 use crate::template::Template;
@@ -318,8 +318,14 @@ impl Shared {
             }
             Job::Prepare(template) => {
                 let execution: ExecutionId = random_execution_id();
-                let result =
-                    self.provisioner.prepare(execution, &template, &self.limits, KernelFeatures::default(), None);
+                let result = self.provisioner.prepare(
+                    execution,
+                    &template,
+                    &self.limits,
+                    KernelFeatures::default(),
+                    LayerSource::New,
+                    None,
+                );
                 self.inventory().making_prepared -= 1;
                 result.map(|prepared| self.add_prepared(&template, prepared))
             }

@@ -8,9 +8,10 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use isopod_wire::node::{NodeState, SandboxSpec};
-use isopod_wire::{ExecutionId, Limits};
+use isopod_wire::{ExecutionId, Limits, SnapshotId};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -47,6 +48,21 @@ pub(crate) struct Record {
     /// The request, once it has an owner. Without one, the sandbox waits in a pool, and nobody adopts it.
     pub(crate) spec: Option<SandboxSpec>,
     pub(crate) state: NodeState,
+    /// Its processes are stopped, because their memory is being saved.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) saving: bool,
+    /// It is a snapshot and not a sandbox: its files, and its processes if it is saved. Its spec is that of its source.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) snapshot: Option<SnapshotRecord>,
+}
+
+/// What is known about a snapshot besides.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SnapshotRecord {
+    pub(crate) id: SnapshotId,
+    pub(crate) made_at: SystemTime,
+    /// What its memory takes on disk.
+    pub(crate) bytes: u64,
 }
 
 impl Record {
@@ -64,6 +80,8 @@ impl Record {
             init: None,
             spec: None,
             state: NodeState::Running,
+            saving: false,
+            snapshot: None,
         }
     }
 
@@ -74,14 +92,19 @@ impl Record {
         let text = serde_json::to_vec(self)?;
         file.write_all(&text)?;
         file.set_len(text.len() as u64)?;
-        if self.state == NodeState::Stopped {
+        if self.is_kept_without_processes() {
             file.sync_all()?;
         }
         exchange(&temporary, &path(directory))?;
-        if self.state == NodeState::Stopped {
+        if self.is_kept_without_processes() {
             File::open(directory)?.sync_all()?;
         }
         Ok(())
+    }
+
+    /// Its files outlive the kernel.
+    fn is_kept_without_processes(&self) -> bool {
+        matches!(self.state, NodeState::Stopped | NodeState::Saved)
     }
 
     /// Reads the record in a directory. A later version or a damaged record is an error.

@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError};
 use isopod_channel::{connect_in, listen_in};
 use isopod_isolation::backend::{Backend, Prepared};
 use isopod_isolation::launch::{
-    LaunchError, Launcher, MountingWorkspace, Preparation, Spawner, WorkspaceConnection, WorkspaceRequest,
+    CriuRequest, LaunchError, Launcher, MountingWorkspace, Preparation, Spawner, WorkspaceConnection, WorkspaceRequest,
 };
 
 /// How to start this program as a spawner. The listening socket is its standard input.
@@ -135,5 +135,9 @@ impl Backend for SpawnerProcess {
 
     fn mount_workspace(&self, request: &WorkspaceRequest<'_>) -> Result<WorkspaceConnection, LaunchError> {
         self.start_mounting(request).map_err(LaunchError::from)?.wait()
+    }
+
+    fn run_criu(&self, request: &CriuRequest<'_>) -> Result<bool, LaunchError> {
+        self.ask(|spawner| spawner.run_criu(request)).map_err(LaunchError::from)?.wait()
     }
 }

@@ -19,6 +19,6 @@ mod shared_base;
 
 pub use binary::{Finished, Isopod};
 pub use output::ShellOutput;
-pub use platform::{Platform, StateDir, require_root, spec};
+pub use platform::{Platform, StateDir, criu, require_root, spec};
 pub use residue::{Residue, assert_nothing_left};
 pub use sandbox::TestSandbox;

@@ -124,6 +124,8 @@ impl StateDir {
             pool_network: None,
             private_networks: Vec::new(),
             workspace: None,
+            criu: criu(),
+            save_paused_after: None,
         }
     }
 
@@ -253,4 +255,10 @@ fn init_logging() {
         .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("ISOPOD_LOG").unwrap_or_else(|_| "warn".into()))
         .with_test_writer()
         .try_init();
+}
+
+/// The program that `cargo xtask setup` makes for the tests.
+pub fn criu() -> Result<PathBuf, String> {
+    let place = std::env::var_os("ISOPOD_CRIU").map(PathBuf::from);
+    place.ok_or_else(|| "ISOPOD_CRIU is not set; cargo xtask test sets it".to_owned())
 }

@@ -48,6 +48,12 @@ pub(crate) struct ServeArgs {
     /// Templates to prepare at startup, or `none`; others are prepared on first use [default: code-interpreter-v1].
     #[arg(long, env = env_names::PREPARE, value_name = "TEMPLATE", value_delimiter = ',')]
     pub(crate) prepare: Option<Vec<String>>,
+    /// Program that saves and restores the memory of sandboxes [default: criu of Isopod's package].
+    #[arg(long, env = env_names::CRIU, value_name = "FILE")]
+    pub(crate) criu: Option<PathBuf>,
+    /// Seconds until the memory of a paused sandbox moves to disk, or 0 to keep it in RAM [default: 60].
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) save_paused_after: Option<u64>,
     /// Copy sessions to this Redis, and share their lock with other servers.
     #[arg(long, env = env_names::REDIS_URL, hide_env_values = true, value_name = "URL")]
     pub(crate) redis_url: Option<String>,

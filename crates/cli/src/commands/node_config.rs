@@ -1,6 +1,6 @@
 //! How nodes are set up by commands of this program.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use isopod_disk::DiskOptions;
@@ -84,5 +84,19 @@ fn config(home: HomeKind, arguments: Vec<std::ffi::OsString>, pool: PoolSize) ->
         pool_network: None,
         private_networks: Vec::new(),
         workspace: None,
+        criu: Err("this command keeps no sandboxes".to_owned()),
+        save_paused_after: None,
     }
+}
+
+/// The program that the environment names, or that comes with Isopod's packages: beside its own program, or in the directory
+/// for programs of packages.
+pub(super) fn find_criu() -> Result<PathBuf, String> {
+    let named = std::env::var_os(env_names::CRIU).map(PathBuf::from);
+    let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join("criu")));
+    let packaged = PathBuf::from("/usr/lib/isopod/criu");
+    let found = beside.into_iter().chain([packaged]).find(|place| place.is_file());
+    named
+        .or(found)
+        .ok_or_else(|| format!("CRIU is missing: install an Isopod package that has it, or set {}", env_names::CRIU))
 }

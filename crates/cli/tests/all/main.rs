@@ -21,6 +21,7 @@ mod adoption;
 mod backends;
 mod backup;
 mod build;
+mod checkpoints;
 mod config;
 mod crash;
 mod disk_full;

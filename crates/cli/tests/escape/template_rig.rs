@@ -89,6 +89,8 @@ impl Rig {
             cgroup_entrances: &[],
             cgroup_views: &[],
             features: isopod_wire::KernelFeatures::default(),
+            boot_id: None,
+            last_pid: None,
             layers: RootLayers {
                 root: vec![template],
                 usr: vec![Path::new("/usr")],

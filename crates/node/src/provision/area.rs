@@ -8,20 +8,22 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
 use rustix::io::Errno;
 
-use super::{ProvisionError, Provisioner};
+use super::{LayerSource, ProvisionError, Provisioner};
 
 impl Provisioner {
     /// Creates the writable layer, or takes an existing one, and adds the directories that overlays need.
     pub(super) fn ensure_area(
         &self,
         name: &str,
-        existing: Option<&str>,
+        layer: LayerSource<'_>,
         on_host: bool,
     ) -> Result<PathBuf, ProvisionError> {
-        let path = match existing {
-            Some(existing) => self.host.disk.area(existing)?.path().to_owned(),
-            None => self.host.disk.create_area(name, None)?.path().to_owned(),
+        let area = match layer {
+            LayerSource::New => self.host.disk.create_area(name, None)?,
+            LayerSource::Of(existing) => self.host.disk.area(existing)?,
+            LayerSource::CopyOf(source) => self.host.disk.copy_area(source, name)?,
         };
+        let path = area.path().to_owned();
         self.fill_area(&path, on_host).map_err(ProvisionError::Fill)?;
         Ok(path)
     }

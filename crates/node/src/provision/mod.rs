@@ -129,13 +129,35 @@ enum NetworkSource {
 }
 
 impl NetworkSource {
-    fn of(purpose: Purpose, zygote: Option<&Arc<Zygote>>) -> Self {
+    fn of(purpose: Purpose, zygote: Option<&Arc<Zygote>>, is_restored: bool) -> Self {
         match (purpose, zygote) {
             (Purpose::Zygote, _) => Self::Nothing,
             (Purpose::Sandbox(_), Some(_)) => Self::Launcher,
+            // Restoring connections takes rights over the network namespace.
+            (Purpose::Sandbox(_), None) if is_restored => Self::Launcher,
             (Purpose::Sandbox(_), None) => Self::Host,
         }
     }
+}
+
+/// Where the writable layer of a sandbox comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LayerSource<'a> {
+    /// It is empty.
+    New,
+    /// It belongs to an earlier execution until the new one has an owner.
+    Of(&'a str),
+    /// It has the content of another one.
+    CopyOf(&'a str),
+}
+
+/// What a sandbox needs so that saved processes can be restored in it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ForRestore {
+    /// Its own pids begin after this one.
+    pub(crate) last_pid: Option<u32>,
+    /// What it shows as its boot id, if not a new one.
+    pub(crate) boot_id: Option<String>,
 }
 
 /// A sandbox whose guest listens and that has no owner yet.
@@ -168,19 +190,21 @@ impl Provisioner {
         self.environment.iter().filter_map(adapt).collect()
     }
 
-    /// Prepares a sandbox on a new or an existing writable layer. On an error, nothing is left.
+    /// Prepares a sandbox. On an error, nothing is left.
     pub(crate) fn prepare(
         &self,
         execution: ExecutionId,
         template: &Arc<Template>,
         limits: &Limits,
         features: KernelFeatures,
-        area: Option<&str>,
+        layer: LayerSource<'_>,
+        restored: Option<&ForRestore>,
     ) -> Result<PreparedSandbox, ProvisionError> {
         let mut record = Record::new(execution, &template.name, template.generation(), *limits);
-        record.area = area.is_none().then(|| record.execution.as_str().to_owned());
+        let is_own = !matches!(layer, LayerSource::Of(_));
+        record.area = is_own.then(|| record.execution.as_str().to_owned());
         let remains = Remains::of(&record, &self.home);
-        let prepared = self.prepare_steps(record, template, limits, area, Purpose::Sandbox(features));
+        let prepared = self.prepare_steps(record, template, limits, layer, Purpose::Sandbox(features), restored);
         prepared.inspect_err(|_| dispose(&self.host, &remains))
     }
 
@@ -189,8 +213,9 @@ impl Provisioner {
         mut record: Record,
         template: &Arc<Template>,
         limits: &Limits,
-        area: Option<&str>,
+        layer: LayerSource<'_>,
         purpose: Purpose,
+        restored: Option<&ForRestore>,
     ) -> Result<PreparedSandbox, ProvisionError> {
         let name = record.execution.as_str().to_owned();
         let directory = self.home.execution_directory(&record.execution);
@@ -199,11 +224,11 @@ impl Provisioner {
         }
         // A writable layer that comes back is its owner's work: nothing that has rights for a moment may read from it. And
         // who enters has the usual filter, whatever the sandbox's own is.
-        let is_usual = purpose == Purpose::Sandbox(KernelFeatures::default()) && area.is_none();
+        let is_usual = purpose == Purpose::Sandbox(KernelFeatures::default()) && layer == LayerSource::New;
         let zygote = template.zygote().filter(|_| is_usual).cloned();
         record.owner = zygote.as_ref().map(|zygote| zygote.slot());
         record.save(&directory).map_err(ProvisionError::Record)?;
-        let source = NetworkSource::of(purpose, zygote.as_ref());
+        let source = NetworkSource::of(purpose, zygote.as_ref(), restored.is_some());
         let (slot, recycled) = match source {
             NetworkSource::Host => self.host.take_slot(&name)?,
             NetworkSource::Launcher | NetworkSource::Nothing => (Slot::claim(&self.host.claim(&name))?, None),
@@ -212,7 +237,7 @@ impl Provisioner {
         record.slot = Some(slot);
 
         let cgroup = self.host.cgroups.create(&name)?;
-        let upper = self.ensure_area(&name, area, template.is_on_host())?;
+        let upper = self.ensure_area(&name, layer, template.is_on_host())?;
         if purpose == Purpose::Zygote {
             self.host.disk.set_limit(&name, limits.disk)?;
         }
@@ -243,6 +268,8 @@ impl Provisioner {
             host_name: HOST_NAME,
             proc_overrides: &ProcOverrides::for_limits(limits),
             features: purpose.features(),
+            boot_id: restored.and_then(|restored| restored.boot_id.as_deref()),
+            last_pid: restored.and_then(|restored| restored.last_pid),
         })?;
         let listener = listen_in(&directory).map_err(ProvisionError::Socket)?;
         let stat_files = cgroup.stat_files()?;

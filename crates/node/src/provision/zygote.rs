@@ -6,7 +6,7 @@ use std::sync::Arc;
 use isopod_isolation::launch::{Launch, Launched, read_failure, zygote_pair};
 use isopod_wire::{ExecutionId, Limits};
 
-use super::{PreparedSandbox, ProvisionError, Provisioner, Purpose};
+use super::{LayerSource, PreparedSandbox, ProvisionError, Provisioner, Purpose};
 use crate::boot::ProcessIdentity;
 use crate::disposal::{Remains, dispose};
 use crate::inotify;
@@ -53,7 +53,7 @@ impl Provisioner {
         record.area = Some(record.execution.as_str().to_owned());
         record.is_zygote = true;
         let remains = Remains::of(&record, &self.home);
-        let prepared = self.prepare_steps(record, template, limits, None, Purpose::Zygote);
+        let prepared = self.prepare_steps(record, template, limits, LayerSource::New, Purpose::Zygote, None);
         prepared.inspect_err(|_| dispose(&self.host, &remains))
     }
 }

@@ -14,6 +14,7 @@ use super::build_recipe::is_of_a_build;
 use super::watch::blockable_exit;
 use super::{Inner, Processes, Sandbox, Sandboxes};
 use crate::boot::{ProcessIdentity, boot_id};
+use crate::checkpoint::MEMORY;
 use crate::disposal::{Remains, dispose, stop};
 use crate::guest_request::{self, GUEST_SOCKET};
 use crate::record::Record;
@@ -28,6 +29,8 @@ enum Decision {
     Adopt(Record, ProcessIdentity),
     /// It has files and no processes.
     Keep(Record),
+    /// It is a snapshot.
+    Snapshot(Record),
     /// It had an owner and is gone.
     Ended(Record, EndReason),
     /// It never had an owner, or it cannot be read.
@@ -63,6 +66,7 @@ impl Sandboxes {
                 Err(error) => return Err(error),
             },
             Decision::Keep(record) => self.keep_stopped(record)?,
+            Decision::Snapshot(record) => self.snapshots.add(record, directory),
             Decision::Ended(record, reason) => self.end(record, reason).await,
             Decision::Remove => self.remove(execution).await,
         }
@@ -111,9 +115,19 @@ impl Sandboxes {
             socket,
         };
         let (pidfd, blockable) = (Arc::clone(&processes.pidfd), blockable_exit(&record));
-        self.finish_pause(&mut record, &processes.cgroup)?;
+        // CRIU may still be at work on its processes, which has to end first.
+        if !record.saving {
+            self.finish_pause(&mut record, &processes.cgroup)?;
+        }
         self.renew_policy(&record, slot)?;
+        let (is_saving, is_paused) = (record.saving, record.state == NodeState::Frozen);
         let sandbox = self.enter_record(record, Some(processes))?;
+        if is_saving {
+            self.finish_save(&sandbox);
+        }
+        if is_paused {
+            self.save_memory_later(&sandbox.incarnation);
+        }
         self.watch(sandbox, pidfd, blockable);
         Ok(())
     }
@@ -151,7 +165,13 @@ impl Sandboxes {
 
     fn keep_stopped(&self, mut record: Record) -> io::Result<()> {
         stop(&self.provisioner.host, &Remains::of(&record, &self.provisioner.home));
-        record.state = NodeState::Stopped;
+        if record.state != NodeState::Saved {
+            record.state = NodeState::Stopped;
+            // A dump that a reboot has interrupted.
+            record.saving = false;
+            let unfinished = self.provisioner.home.execution_directory(&record.execution).join(MEMORY);
+            let _ = std::fs::remove_dir_all(unfinished);
+        }
         record.init = None;
         record.slot = None;
         record.owner = None;
@@ -166,9 +186,7 @@ impl Sandboxes {
         let Some(spec) = &record.spec else { return Err(io::ErrorKind::InvalidData.into()) };
         let incarnation = Incarnation { sandbox: spec.sandbox.clone(), execution: record.execution.clone() };
         let directory = self.provisioner.home.execution_directory(&record.execution);
-        let inner = tokio::sync::Mutex::new(Inner { record, processes, ending: false });
-        let sandbox =
-            Arc::new(Sandbox { incarnation: incarnation.clone(), directory, inner, mounting: Default::default() });
+        let sandbox = Sandbox::new(incarnation.clone(), directory, Inner { record, processes, ending: false });
         self.by_id().insert(incarnation.sandbox, Arc::clone(&sandbox));
         Ok(sandbox)
     }
@@ -209,12 +227,15 @@ fn decide(loaded: io::Result<Record>) -> io::Result<Decision> {
     if record.spec.as_ref().is_none_or(is_of_a_build) {
         return Ok(Decision::Remove);
     }
+    if record.snapshot.is_some() {
+        return Ok(Decision::Snapshot(record));
+    }
     let same_boot = match &record.init {
         Some(init) => init.boot_id == boot_id()?,
         None => false,
     };
     Ok(match (record.state, record.init.clone()) {
-        (NodeState::Stopped, _) => Decision::Keep(record),
+        (NodeState::Stopped | NodeState::Saved, _) => Decision::Keep(record),
         (_, Some(init)) if init.open().is_some() => Decision::Adopt(record, init),
         // Memory does not survive a reboot, but files do.
         (NodeState::Frozen, Some(_)) if !same_boot => Decision::Keep(record),

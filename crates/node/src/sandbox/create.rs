@@ -12,7 +12,7 @@ use super::watch::blockable_exit;
 use super::{Inner, Processes, Sandbox, Sandboxes};
 use crate::admission::why_full;
 use crate::guest_request;
-use crate::provision::{ProvisionError, ReadySandbox};
+use crate::provision::{LayerSource, ProvisionError, ReadySandbox};
 use crate::record::random_execution_id;
 use crate::start::CREATE_TIMEOUT;
 use crate::template::Template;
@@ -36,6 +36,9 @@ const DEFAULT_USER: &str = "user";
 impl Sandboxes {
     pub(crate) async fn create(self: &Arc<Self>, spec: SandboxSpec) -> Result<Incarnation, CreateError> {
         self.check(&spec)?;
+        if let Some(snapshot) = spec.snapshot.clone() {
+            return self.create_from_snapshot(&snapshot, spec).await;
+        }
         let template_pool = self.template_pool(&spec.template).await?;
         let created = self.take_and_assign(Arc::clone(&template_pool), spec).await;
         template_pool.pool.refill();
@@ -54,8 +57,10 @@ impl Sandboxes {
         }
         let sandboxes = Arc::clone(self);
         let wanted = spec.clone();
-        let made =
-            tokio::task::spawn_blocking(move || sandboxes.make_on(&template, &wanted, None, Mounting::First)).await;
+        let made = tokio::task::spawn_blocking(move || {
+            sandboxes.make_on(&template, &wanted, LayerSource::New, None, Mounting::First)
+        })
+        .await;
         let ready = made.map_err(failed)?.map_err(full_or_failed)?;
         self.assign(ready, spec).await
     }
@@ -117,7 +122,14 @@ impl Sandboxes {
             Some(ready) => ready,
             None => {
                 let (limits, features) = (&spec.limits, spec.features);
-                let prepared = self.provisioner.prepare(random_execution_id(), &template, limits, features, None)?;
+                let prepared = self.provisioner.prepare(
+                    random_execution_id(),
+                    &template,
+                    limits,
+                    features,
+                    LayerSource::New,
+                    None,
+                )?;
                 self.provisioner.launch(prepared, &spec.limits)?
             }
         };
@@ -201,7 +213,7 @@ impl Sandboxes {
         guest_request::post(&directory, "/init", &request).await
     }
 
-    async fn enter(
+    pub(super) async fn enter(
         self: &Arc<Self>,
         mut ready: ReadySandbox,
         spec: SandboxSpec,
@@ -220,9 +232,8 @@ impl Sandboxes {
         };
         let (processes, record) = Processes::of(ready, socket);
         let (pidfd, blockable) = (Arc::clone(&processes.pidfd), blockable_exit(&record));
-        let inner = tokio::sync::Mutex::new(Inner { record, processes: Some(processes), ending: false });
-        let sandbox =
-            Arc::new(Sandbox { incarnation: incarnation.clone(), directory, inner, mounting: Default::default() });
+        let inner = Inner { record, processes: Some(processes), ending: false };
+        let sandbox = Sandbox::new(incarnation.clone(), directory, inner);
         self.by_id().insert(incarnation.sandbox.clone(), Arc::clone(&sandbox));
         self.watch(sandbox, pidfd, blockable);
         Ok(incarnation)
@@ -235,7 +246,7 @@ impl Sandboxes {
     }
 }
 
-fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> CreateError {
+pub(super) fn failed(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> CreateError {
     let error = error.into();
     match shortage(&*error) {
         Some(reason) => CreateError::Full(reason.to_owned()),
@@ -256,7 +267,7 @@ fn shortage(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
     })
 }
 
-fn full_or_failed(error: ProvisionError) -> CreateError {
+pub(super) fn full_or_failed(error: ProvisionError) -> CreateError {
     match error {
         ProvisionError::Slot(crate::slot::SlotError::None) => CreateError::Full(error.to_string()),
         ProvisionError::Workspace(WorkspaceError::Serve { source, subtree }) => {

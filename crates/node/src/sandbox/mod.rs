@@ -5,7 +5,10 @@
 //! (nothing) ───────▶ Running ◀───────────────────▶ Frozen
 //!                     │   ▲         resume           │
 //!    pause(files)     ▼   │ resume (new execution)   │ pause(files), reboot of the host
-//!                    Stopped ◀───────────────────────┘
+//!                    Stopped ◀───────────────────────┤
+//!                     │   ▲                          │ after a while, if the host can
+//!              resume ▼   │ pause(files)             ▼
+//!                   Running ◀──────── resume ────── Saved (memory on disk, new execution)
 //! ```
 //!
 //! From every state, `kill` leads to nothing. So does the end of the first process, which is also reported as an event.
@@ -14,23 +17,30 @@ mod adopt;
 mod build_recipe;
 mod built;
 mod create;
+mod create_from_snapshot;
 mod dial;
 mod kill;
 mod network;
 mod pause;
+mod restore_memory;
 mod resume;
+mod rollback;
 mod sandboxes;
+mod save_memory;
+mod snapshot;
 mod templates;
+mod unfinished_save;
 mod usage;
 mod watch;
 mod workspace;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, Mutex};
 
 use isopod_isolation::cgroup::SandboxCgroup;
-use isopod_wire::node::{Incarnation, NodeState};
+use isopod_wire::node::{Incarnation, NodeSandbox, NodeState};
 
 pub(crate) use build_recipe::{WantedLayer, build_spec};
 use dial::SpareSockets;
@@ -51,6 +61,10 @@ pub(crate) struct Sandbox {
     inner: tokio::sync::Mutex<Inner>,
     /// Held while its workspace is mounted again.
     mounting: tokio::sync::Mutex<()>,
+    /// How often it was paused.
+    pauses: AtomicU64,
+    /// What it last was, for lists that must not wait while it changes.
+    shown: Mutex<Option<NodeSandbox>>,
 }
 
 #[derive(Debug)]
@@ -74,6 +88,19 @@ struct Processes {
     _template: Option<Arc<Template>>,
     /// The guest's socket. It is kept open, so that it leads to the guest even if its path is removed.
     socket: OwnedFd,
+}
+
+impl Sandbox {
+    fn new(incarnation: Incarnation, directory: PathBuf, inner: Inner) -> Arc<Self> {
+        Arc::new(Self {
+            incarnation,
+            directory,
+            inner: tokio::sync::Mutex::new(inner),
+            mounting: Default::default(),
+            pauses: Default::default(),
+            shown: Default::default(),
+        })
+    }
 }
 
 impl Processes {

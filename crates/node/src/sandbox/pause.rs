@@ -1,12 +1,11 @@
 //! Pauses a sandbox.
 
-use std::sync::Arc;
-
 use isopod_isolation::cgroup::CgroupError;
 use isopod_wire::node::{Incarnation, NodeError, NodeState, PauseMode};
 
+use super::save_memory::remove;
 use super::{Inner, Sandbox, Sandboxes};
-use crate::disposal::{Remains, stop};
+use crate::checkpoint::MEMORY;
 
 impl Sandboxes {
     pub(crate) async fn pause(&self, incarnation: &Incarnation, mode: PauseMode) -> Result<(), NodeError> {
@@ -17,6 +16,7 @@ impl Sandboxes {
         }
         match (inner.state(), mode) {
             (NodeState::Running, PauseMode::Memory) => freeze(&sandbox, &mut inner).await,
+            (NodeState::Saved, PauseMode::Filesystem) => forget_memory(&sandbox, &mut inner).await,
             // Frozen processes are killed directly: what they wrote is already in the page cache.
             (NodeState::Running | NodeState::Frozen, PauseMode::Filesystem) => {
                 self.stop_processes(&sandbox, &mut inner).await
@@ -30,16 +30,16 @@ impl Sandboxes {
     async fn stop_processes(&self, sandbox: &Sandbox, inner: &mut Inner) -> Result<(), NodeError> {
         inner.record.state = NodeState::Stopped;
         save(sandbox, inner, "pause")?;
-        drop(inner.processes.take());
-        let provisioner = Arc::clone(&self.provisioner);
-        let remains = Remains::of(&inner.record, &provisioner.home);
-        let stopped = tokio::task::spawn_blocking(move || stop(&provisioner.host, &remains)).await;
-        stopped.map_err(|error| failed(sandbox, "pause", error))?;
-        inner.record.init = None;
-        inner.record.slot = None;
-        inner.record.owner = None;
-        save(sandbox, inner, "pause")
+        self.end_processes(sandbox, inner).await
     }
+}
+
+/// The record is updated first. What a crash in between leaves is removed with the sandbox.
+async fn forget_memory(sandbox: &Sandbox, inner: &mut Inner) -> Result<(), NodeError> {
+    inner.record.state = NodeState::Stopped;
+    save(sandbox, inner, "pause").inspect_err(|_| inner.record.state = NodeState::Saved)?;
+    remove(sandbox.directory.join(MEMORY)).await;
+    Ok(())
 }
 
 async fn freeze(sandbox: &Sandbox, inner: &mut Inner) -> Result<(), NodeError> {

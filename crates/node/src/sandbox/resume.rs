@@ -5,10 +5,13 @@ use std::sync::Arc;
 use isopod_wire::node::{Incarnation, NodeError, NodeState, SandboxSpec};
 
 use super::pause::{failed, save, undo};
+use super::restore_memory::SavedMemory;
+use super::save_memory::memory_error;
 use super::watch::blockable_exit;
 use super::{Inner, Processes, Sandbox, Sandboxes};
+use crate::checkpoint::MEMORY;
 use crate::guest_request;
-use crate::provision::{ProvisionError, Provisioner, ReadySandbox};
+use crate::provision::{ForRestore, LayerSource, ProvisionError, Provisioner, ReadySandbox};
 use crate::record::{Record, random_execution_id};
 use crate::start::CREATE_TIMEOUT;
 use crate::template::{Template, TemplateError};
@@ -43,21 +46,44 @@ impl Sandboxes {
         let Some(spec) = inner.record.spec.clone() else {
             return Err(NodeError::NotFound(sandbox.incarnation.clone()));
         };
+        let memory = self.memory_of_paused(sandbox, inner)?;
         let sandboxes = Arc::clone(self);
-        let (record, wanted) = (inner.record.clone(), spec.clone());
+        let (record, wanted, restored) =
+            (inner.record.clone(), spec.clone(), memory.as_ref().map(SavedMemory::for_resume));
         let made = tokio::task::spawn_blocking(move || {
             let template = sandboxes.template_of(&record)?;
-            let ready = sandboxes.make_on(&template, &wanted, record.area.as_deref(), Mounting::Resume)?;
-            sandboxes.provisioner.bring_up(&ready, CREATE_TIMEOUT);
+            let layer = record.area.as_deref().map_or(LayerSource::New, LayerSource::Of);
+            let ready = sandboxes.make_on(&template, &wanted, layer, restored.as_ref(), Mounting::Resume)?;
+            if restored.is_none() {
+                sandboxes.provisioner.bring_up(&ready, CREATE_TIMEOUT);
+            }
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(ready)
         });
         let made = made.await.map_err(|error| failed(sandbox, "resume", error))?;
         let ready = made.map_err(|error| not_resumed(sandbox, error))?;
-        if let Err(error) = self.init_guest(&ready, &spec).await {
+        let started = match (self.init_guest(&ready, &spec).await, memory) {
+            (Err(error), _) => Err(failed(sandbox, "resume", error)),
+            (Ok(()), Some(memory)) => {
+                let restored = self.restore_memory(&ready, &spec, memory, false).await;
+                restored.map_err(|error| memory_error(&sandbox.incarnation, error))
+            }
+            (Ok(()), None) => Ok(()),
+        };
+        if let Err(error) = started {
             self.discard(ready).await;
-            return Err(failed(sandbox, "resume", error));
+            return Err(error);
         }
         self.replace(sandbox, inner, ready, spec)
+    }
+
+    /// The processes of a sandbox that is saved.
+    fn memory_of_paused(&self, sandbox: &Sandbox, inner: &Inner) -> Result<Option<SavedMemory>, NodeError> {
+        if inner.state() != NodeState::Saved {
+            return Ok(None);
+        }
+        let criu = self.criu(&sandbox.incarnation)?;
+        let memory = SavedMemory::open(criu, &sandbox.directory.join(MEMORY));
+        memory.map(Some).map_err(|error| failed(sandbox, "resume", error))
     }
 
     /// The template for new sandboxes, if it is of the same generation, because it may have a zygote.
@@ -77,10 +103,12 @@ impl Sandboxes {
         &self,
         template: &Arc<Template>,
         spec: &SandboxSpec,
-        area: Option<&str>,
+        layer: LayerSource<'_>,
+        restored: Option<&ForRestore>,
         mounting: Mounting,
     ) -> Result<ReadySandbox, ProvisionError> {
-        let prepared = self.provisioner.prepare(random_execution_id(), template, &spec.limits, spec.features, area)?;
+        let (limits, features) = (&spec.limits, spec.features);
+        let prepared = self.provisioner.prepare(random_execution_id(), template, limits, features, layer, restored)?;
         let ready = self.provisioner.launch(prepared, &spec.limits)?;
         match self.apply_spec(&ready, spec, mounting) {
             Ok(()) => Ok(ready),
@@ -117,9 +145,8 @@ impl Sandboxes {
         let (processes, record) = Processes::of(ready, socket);
         let incarnation = Incarnation { sandbox: old.incarnation.sandbox.clone(), execution: record.execution.clone() };
         let (pidfd, blockable) = (Arc::clone(&processes.pidfd), blockable_exit(&record));
-        let inner = tokio::sync::Mutex::new(Inner { record, processes: Some(processes), ending: false });
-        let sandbox =
-            Arc::new(Sandbox { incarnation: incarnation.clone(), directory, inner, mounting: Default::default() });
+        let inner = Inner { record, processes: Some(processes), ending: false };
+        let sandbox = Sandbox::new(incarnation.clone(), directory, inner);
         self.by_id().insert(incarnation.sandbox.clone(), Arc::clone(&sandbox));
         old_inner.ending = true;
         // Only the directory is left. Slot and processes were removed when it was stopped.

@@ -10,8 +10,10 @@ use isopod_wire::{Limits, SandboxId};
 use tokio::sync::mpsc;
 
 use super::build_recipe::is_of_a_build;
+use super::snapshot::Snapshots;
 use super::{Inner, Sandbox};
 use crate::base::BaseOptions;
+use crate::checkpoint::Criu;
 use crate::exits::ExitWatcher;
 use crate::guest_request::GUEST_SOCKET;
 use crate::home::HomeKind;
@@ -20,6 +22,9 @@ use crate::provision::Provisioner;
 use crate::sweep::{SweepReport, Sweeper, sweep};
 use crate::template::{BASE, Template};
 use crate::template_pool::{Entry, TemplatePool, TemplatePools};
+
+/// Each writes as much as the sandbox has memory.
+const MAX_SAVES: usize = 2;
 
 /// The sandboxes of a node, and what is needed to create more.
 #[derive(Debug)]
@@ -32,6 +37,13 @@ pub(crate) struct Sandboxes {
     /// How the base template is built, to notice that the host has changed.
     pub(super) base: BaseOptions,
     by_id: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
+    pub(super) snapshots: Snapshots,
+    /// What saves memory, or why it can't be saved here.
+    pub(super) criu: Result<Arc<Criu>, String>,
+    /// How long the memory of a paused sandbox stays in RAM. `None` for as long as it is paused.
+    pub(super) save_paused_after: Option<Duration>,
+    /// How many paused sandboxes may be saved at the same time.
+    pub(super) saves: tokio::sync::Semaphore,
     pub(super) exits: ExitWatcher,
     pub(super) events: mpsc::UnboundedSender<NodeEvent>,
     event_reader: tokio::sync::Mutex<mpsc::UnboundedReceiver<NodeEvent>>,
@@ -46,6 +58,10 @@ pub(crate) struct SandboxesConfig {
     pub(crate) pool_size: PoolSize,
     /// How to build the base template.
     pub(crate) base: BaseOptions,
+    /// What saves memory, or why it can't be saved here.
+    pub(crate) criu: Result<Arc<Criu>, String>,
+    /// How long the memory of a paused sandbox stays in RAM.
+    pub(crate) save_paused_after: Option<Duration>,
 }
 
 impl Sandboxes {
@@ -54,7 +70,7 @@ impl Sandboxes {
         template: Arc<Template>,
         config: SandboxesConfig,
     ) -> std::io::Result<Arc<Self>> {
-        let SandboxesConfig { limits, pool_size, base } = config;
+        let SandboxesConfig { limits, pool_size, base, criu, save_paused_after } = config;
         let (events, event_reader) = mpsc::unbounded_channel();
         let provisioner = Arc::new(provisioner);
         let pool = Pool::new(Arc::clone(&provisioner), Arc::clone(&template), limits, pool_size);
@@ -67,6 +83,10 @@ impl Sandboxes {
             pool_size,
             base,
             by_id: Mutex::default(),
+            snapshots: Snapshots::default(),
+            criu,
+            save_paused_after,
+            saves: tokio::sync::Semaphore::new(MAX_SAVES),
             events,
             exits: ExitWatcher::start()?,
             event_reader: tokio::sync::Mutex::new(event_reader),
@@ -120,8 +140,7 @@ impl Sandboxes {
         let sandboxes: Vec<_> = self.by_id().values().cloned().collect();
         let mut list = Vec::with_capacity(sandboxes.len());
         for sandbox in sandboxes {
-            let inner = sandbox.inner.lock().await;
-            list.extend(describe(&sandbox.incarnation, &inner));
+            list.extend(show(&sandbox).await);
         }
         list
     }
@@ -158,6 +177,19 @@ impl Sandboxes {
         drop(self);
         let _ = tokio::task::spawn_blocking(move || leave(provisioner)).await;
     }
+}
+
+/// What a sandbox is, or what it was before the change that is under way, which may take long.
+async fn show(sandbox: &Sandbox) -> Option<NodeSandbox> {
+    let last_shown = sandbox.shown.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let inner = match (sandbox.inner.try_lock(), last_shown) {
+        (Ok(inner), _) => inner,
+        (Err(_), Some(shown)) => return Some(shown),
+        (Err(_), None) => sandbox.inner.lock().await,
+    };
+    let shown = describe(&sandbox.incarnation, &inner);
+    sandbox.shown.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&shown);
+    shown
 }
 
 fn describe(incarnation: &Incarnation, inner: &Inner) -> Option<NodeSandbox> {

@@ -105,6 +105,10 @@ pub(super) struct SandboxTable {
     #[serde(deserialize_with = "size")]
     disk: Option<Bytes>,
     pids: Option<u32>,
+    /// As `--criu`.
+    pub(super) criu: Option<PathBuf>,
+    /// As `--save-paused-after`.
+    pub(super) save_paused_after: Option<u64>,
     max_lifetime_hours: Option<u64>,
 }
 

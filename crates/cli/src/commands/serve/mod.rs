@@ -81,6 +81,8 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
     let node_config = NodeConfig {
         workspace: Some(Arc::new(storage.clone())),
         private_networks: settings.sandbox_networks.clone(),
+        criu: settings.criu.clone().map_or_else(node_config::find_criu, Ok),
+        save_paused_after: settings.save_paused_after,
         ..node_config::for_server(settings.pool, settings.prepare.clone(), settings.registries.clone())
     };
     let node = Arc::new(Node::open(state.clone(), node_config).await?);

@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use isopod_files::FileLimits;
@@ -28,6 +29,8 @@ const DEFAULT_ENV_DOMAIN: &str = "e2b.app";
 const DEFAULT_POOL: usize = 8;
 /// What the SDKs of the code interpreter ask for.
 const DEFAULT_PREPARE: &str = "code-interpreter-v1";
+/// In seconds. Most pauses are shorter, and those that are not should cost no RAM.
+const DEFAULT_SAVE_PAUSED_AFTER: u64 = 60;
 /// In the place of a list.
 const NOTHING: &str = "none";
 
@@ -48,6 +51,9 @@ pub(super) struct Settings {
     open_metrics: bool,
     pub(super) pool: PoolSize,
     pub(super) prepare: Vec<String>,
+    /// The program that saves memory, if it is not the one of Isopod's package.
+    pub(super) criu: Option<PathBuf>,
+    pub(super) save_paused_after: Option<Duration>,
     pub(super) registries: RegistrySettings,
     outbound: Policy,
     /// Private networks that sandboxes may be allowed to reach.
@@ -118,6 +124,8 @@ impl Settings {
                 ready: args.pool_ready.or(file.pool.ready).unwrap_or(DEFAULT_POOL),
                 prepared: args.pool_prepared.or(file.pool.prepared).unwrap_or(DEFAULT_POOL),
             },
+            criu: args.criu.or_else(|| file.sandbox.criu.clone()),
+            save_paused_after: save_after(args.save_paused_after.or(file.sandbox.save_paused_after)),
             storage,
             agent_url: agent_url(args.agent_host, args.agent_port).or_else(|| file.runs.agent_url.clone()),
             registries: RegistrySettings { outbound: outbound.clone(), ..mirrors },
@@ -198,6 +206,11 @@ fn agent_url(host: Option<String>, port: Option<u16>) -> Option<String> {
     let host = host.trim_end_matches('/');
     let base = if host.contains("://") { host.to_owned() } else { format!("http://{host}") };
     Some(format!("{base}:{}", port.unwrap_or(8000)))
+}
+
+/// Zero means never.
+fn save_after(seconds: Option<u64>) -> Option<Duration> {
+    Some(seconds.unwrap_or(DEFAULT_SAVE_PAUSED_AFTER)).filter(|seconds| *seconds > 0).map(Duration::from_secs)
 }
 
 /// A name that is misspelt would otherwise be noticed by its first user.

@@ -1,0 +1,308 @@
+//! Memory that lasts: what a sandbox was doing goes on after its memory was on disk, in itself and in copies.
+//!
+//! These need the CRIU that `cargo xtask setup` builds. Where that is not possible, they say so and pass; CI has it.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may panic, and says why it does nothing")]
+
+use crate::common;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use common::Server;
+use isopod_client::guest::{Event, Guest, Process, StartProcess};
+use isopod_client::sandbox::{Client, ListSnapshots, NewSandbox, NewSnapshot, Sandbox};
+use isopod_testkit::StateDir;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
+
+/// Whether memory can be saved here.
+fn has_criu() -> bool {
+    match isopod_testkit::criu() {
+        Ok(_) => true,
+        Err(reason) => {
+            assert!(std::env::var_os("CI").is_none(), "CI tests memory: {reason}");
+            eprintln!("not tested: {reason}");
+            false
+        }
+    }
+}
+
+fn serve(state: &StateDir) -> Server {
+    Server::start(state.isopod().command(&["serve", "--prepare", "none", "--save-paused-after", "1"]))
+}
+
+fn user_of(sandbox: &Sandbox) -> Guest {
+    sandbox.guest().clone().with_user("user")
+}
+
+async fn create(client: &Client) -> Sandbox {
+    client.create(NewSandbox::new("base").timeout(Duration::from_secs(300))).await.unwrap()
+}
+
+async fn text(guest: &Guest, path: &str) -> String {
+    let bytes = guest.read_file(path).await.unwrap().collect().await.unwrap();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+async fn output(guest: &Guest, command: &str) -> String {
+    String::from_utf8(guest.run(command).await.unwrap().stdout.to_vec()).unwrap()
+}
+
+async fn until<T>(what: &str, mut found: impl AsyncFnMut() -> Option<T>) -> T {
+    for _ in 0..600 {
+        if let Some(found) = found().await {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{what}: not within 30 seconds");
+}
+
+/// The directories of saved processes below a state directory.
+fn saved(state: &StateDir) -> Vec<PathBuf> {
+    let boxes = std::fs::read_dir(state.path().join("homes/serve/boxes")).unwrap().filter_map(Result::ok);
+    boxes.map(|entry| entry.path().join("memory")).filter(|memory| memory.join("saved.json").exists()).collect()
+}
+
+/// Two commands that talk over a Unix socket and over TCP, and count together: the server's end is one process, the client's
+/// another.
+const PAIR: &str = r#"
+cat > pair.py <<'END'
+import socket, sys, threading, time, os
+def serve(connection):
+    while data := connection.recv(100):
+        connection.sendall(data.upper())
+def accept(listener):
+    while True:
+        threading.Thread(target=serve, args=(listener.accept()[0],)).start()
+if sys.argv[1] == 'serve':
+    local = socket.socket(socket.AF_UNIX); local.bind('/tmp/pair.sock'); local.listen()
+    tcp = socket.create_server(('127.0.0.1', 9000))
+    threading.Thread(target=accept, args=(tcp,)).start()
+    accept(local)
+while not os.path.exists('/tmp/pair.sock'): time.sleep(0.01)
+local = socket.socket(socket.AF_UNIX); local.connect('/tmp/pair.sock')
+tcp = socket.create_connection(('127.0.0.1', 9000))
+n = 0
+while not os.path.exists('enough'):
+    n += 1
+    for end in (local, tcp):
+        end.sendall(b'n%d' % n)
+        assert end.recv(100) == b'N%d' % n
+    with open('n.new', 'w') as file: file.write(str(n))
+    os.rename('n.new', 'n')
+    print(n, flush=True)
+    time.sleep(0.01)
+END
+"#;
+
+/// Counting commands in a sandbox.
+struct Counting {
+    process: Process,
+    output: String,
+}
+
+impl Counting {
+    async fn start(guest: &Guest) -> Self {
+        guest.run(PAIR).await.unwrap();
+        guest.start(StartProcess::shell("exec python3 pair.py serve")).await.unwrap();
+        let mut process = guest.start(StartProcess::shell("exec python3 pair.py count")).await.unwrap();
+        let mut output = String::new();
+        while output.lines().count() < 3 {
+            if let Some(Event::Stdout(bytes)) = process.next().await.unwrap() {
+                output.push_str(&String::from_utf8_lossy(&bytes));
+            }
+        }
+        Self { process, output }
+    }
+
+    /// Reads until the stream breaks.
+    async fn lose(&mut self) {
+        while let Ok(Some(event)) = self.process.next().await {
+            if let Event::Stdout(bytes) = event {
+                self.output.push_str(&String::from_utf8_lossy(&bytes));
+            }
+        }
+    }
+
+    /// Joins it again by its pid, has it end, and compares all of its output.
+    async fn join_and_finish(mut self, guest: &Guest) {
+        self.process = guest.connect(self.process.pid()).await.unwrap();
+        self.finish(guest).await;
+    }
+
+    /// Has it end, and compares all of its output.
+    async fn finish(mut self, guest: &Guest) {
+        let before = count(guest).await;
+        until("it counts on", async || (count(guest).await > before + 3).then_some(())).await;
+        guest.run("touch enough").await.unwrap();
+        let rest = self.process.collect().await.unwrap();
+        assert_eq!(rest.ended.exit_code, 0, "{}", String::from_utf8_lossy(&rest.stderr));
+        self.output.push_str(&String::from_utf8_lossy(&rest.stdout));
+        let seen: Vec<u32> = self.output.lines().map(|line| line.parse().unwrap()).collect();
+        let all: Vec<u32> = (1..=seen.len() as u32).collect();
+        assert_eq!(seen, all, "something is missing, repeated or out of order");
+    }
+}
+
+async fn count(guest: &Guest) -> u32 {
+    text(guest, "n").await.parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_lasts_on_disk_and_everything_goes_on_after_it() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state);
+    let sandbox = create(&server.client()).await;
+    let (id, guest) = (sandbox.id().clone(), user_of(&sandbox));
+    let mut counting = Counting::start(&guest).await;
+    guest.write_file("/tmp/in-memory", "kept").await.unwrap();
+    // A process that somebody has stopped stays stopped.
+    let stopped = guest.start(StartProcess::shell("kill -STOP $$; echo continued")).await.unwrap();
+    until("it is stopped", async || {
+        output(&guest, &format!("ps -o stat= {}", stopped.pid())).await.contains('T').then_some(())
+    })
+    .await;
+    let boot_id = text(&guest, "/proc/sys/kernel/random/boot_id").await;
+
+    sandbox.pause(true).await.unwrap();
+    counting.lose().await;
+    until("its memory is saved", async || (!saved(&state).is_empty()).then_some(())).await;
+    until("its processes are gone", async || (sandbox_processes(&state) == 0).then_some(())).await;
+    // Whoever pauses sandboxes counts on it: not even the server has to live on.
+    server.kill();
+    let server = serve(&state);
+    let resumed = server.client().connect(&id, None).await.unwrap();
+    let guest = user_of(&resumed);
+    assert_eq!(text(&guest, "/tmp/in-memory").await, "kept");
+    assert_eq!(text(&guest, "/proc/sys/kernel/random/boot_id").await, boot_id);
+    assert!(output(&guest, &format!("ps -o stat= {}", stopped.pid())).await.contains('T'));
+    counting.join_and_finish(&guest).await;
+    guest.run(format!("kill -CONT {}", stopped.pid()).as_str()).await.unwrap();
+    let ended = guest.connect(stopped.pid()).await.unwrap().collect().await.unwrap();
+    assert_eq!(ended.stdout, b"continued\n");
+    assert!(saved(&state).is_empty(), "the memory is used up");
+    assert!(resumed.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
+/// How many processes the sandboxes of a state directory have, by their cgroups.
+fn sandbox_processes(state: &StateDir) -> usize {
+    let tag = std::fs::read_to_string(state.path().join("tag")).unwrap();
+    let group = format!("isopod-{}", tag.trim());
+    let is_ours = |entry: &std::fs::DirEntry| {
+        let cgroup = std::fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
+        // Below the group of the state directory, and of an execution that is not in the pool.
+        cgroup.contains(&format!("/{group}/"))
+            && std::fs::read(entry.path().join("cmdline")).is_ok_and(|words| words.starts_with(b"python3"))
+    };
+    std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).filter(is_ours).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sandboxes_from_a_snapshot_go_on_from_there_and_are_apart() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state);
+    let client = server.client();
+    let source = create(&client).await;
+    let guest = user_of(&source);
+    let counting = Counting::start(&guest).await;
+    guest.write_file("file", "before").await.unwrap();
+    let snapshot = source.snapshot(&NewSnapshot::default()).await.unwrap();
+    guest.write_file("file", "after").await.unwrap();
+
+    let mut copies = Vec::new();
+    for _ in 0..2 {
+        copies.push(client.create(NewSandbox::new(snapshot.id.clone())).await.unwrap());
+    }
+    let forked = source.fork(3, Some(Duration::from_secs(120))).await.unwrap();
+    let forked: Vec<Sandbox> = forked.into_iter().map(Result::unwrap).collect();
+    for (copy, content) in copies.iter().map(|copy| (copy, "before")).chain(forked.iter().map(|copy| (copy, "after"))) {
+        let inside = user_of(copy);
+        assert_eq!(text(&inside, "file").await, content);
+        let before = count(&inside).await;
+        until("a copy counts", async || (count(&inside).await > before + 3).then_some(())).await;
+        inside.write_file("file", copy.id().as_str()).await.unwrap();
+    }
+    for copy in copies.iter().chain(&forked) {
+        assert_eq!(text(&user_of(copy), "file").await, copy.id().as_str());
+        assert!(copy.kill().await.unwrap());
+    }
+    assert_eq!(text(&guest, "file").await, "after");
+    source.rollback(&snapshot.id).await.unwrap();
+    assert_eq!(text(&guest, "file").await, "before");
+    assert!(client.remove_snapshot(&snapshot.id).await.unwrap());
+    assert!(!client.remove_snapshot(&snapshot.id).await.unwrap());
+    // Its own life ended with the rollback, and what it printed until then was complete.
+    drop(counting);
+    assert!(source.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_saved_is_named_and_the_sandbox_goes_on() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state);
+    let sandbox = create(&server.client()).await;
+    let guest = user_of(&sandbox);
+    let counting = Counting::start(&guest).await;
+    let from_memory = "python3 -c \"import os; fd = os.memfd_create('program'); os.write(fd, open('/bin/sleep', 'rb').read()); \
+        os.execve(fd, ['odd-program', '600'], {})\"";
+    let odd = guest.start(StartProcess::shell(from_memory)).await.unwrap();
+    until("it runs", async || {
+        output(&guest, "ps axo args").await.lines().any(|line| line == "odd-program 600").then_some(())
+    })
+    .await;
+    let refused = sandbox.snapshot(&NewSnapshot::default()).await.unwrap_err().to_string();
+    assert!(refused.contains("runs a program from memory"), "{refused}");
+    assert!(server.client().list_snapshots(&ListSnapshots::default()).await.unwrap().is_empty());
+    guest.run(format!("kill -KILL {}", odd.pid()).as_str()).await.unwrap();
+    counting.finish(&guest).await;
+    assert!(sandbox.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_dies_while_it_saves_loses_nothing_and_leaves_nothing() {
+    if !has_criu() {
+        return;
+    }
+    for delay in [5, 40, 120] {
+        let state = StateDir::new(BINARY);
+        let server = serve(&state);
+        let sandbox = create(&server.client()).await;
+        let (id, guest) = (sandbox.id().clone(), user_of(&sandbox));
+        let mut counting = Counting::start(&guest).await;
+        // Enough memory to take a while.
+        let large = "exec python3 -c \"import time; x = bytearray(b'x') * 200_000_000; time.sleep(600)\"";
+        guest.start(StartProcess::shell(large)).await.unwrap();
+        let taking = tokio::spawn(async move { sandbox.snapshot(&NewSnapshot::default()).await });
+        tokio::time::sleep(Duration::from_millis(delay)).await;
+        server.kill();
+        taking.abort();
+        counting.lose().await;
+        let server = serve(&state);
+        let adopted = server.client().connect(&id, None).await.unwrap();
+        let guest = user_of(&adopted);
+        counting.join_and_finish(&guest).await;
+        assert!(adopted.kill().await.unwrap());
+        for snapshot in server.client().list_snapshots(&ListSnapshots::default()).await.unwrap() {
+            assert!(server.client().remove_snapshot(&snapshot.id).await.unwrap());
+        }
+        server.stop();
+        state.assert_nothing_left();
+    }
+}

@@ -1,0 +1,48 @@
+//! Puts a running sandbox back to a snapshot of it.
+
+use std::sync::Arc;
+
+use isopod_wire::SnapshotId;
+use isopod_wire::node::{CreateError, Incarnation, NodeError, NodeState};
+
+use super::Sandboxes;
+use super::pause::{failed, save};
+use crate::disposal::{Remains, dispose};
+
+impl Sandboxes {
+    /// The sandbox goes on until the one from the snapshot is there, and then makes way for it.
+    pub(crate) async fn rollback(
+        self: &Arc<Self>,
+        incarnation: &Incarnation,
+        snapshot: &SnapshotId,
+    ) -> Result<Incarnation, NodeError> {
+        let old = self.get(incarnation)?;
+        let mut inner = old.inner.lock().await;
+        let (NodeState::Running, false, Some(spec)) = (inner.state(), inner.ending, inner.record.spec.clone()) else {
+            return Err(NodeError::WrongState { incarnation: incarnation.clone(), state: inner.state() });
+        };
+        let (ready, spec) = self.start_from_snapshot(snapshot, spec, false).await.map_err(|error| match error {
+            CreateError::Memory(reason) => NodeError::Memory { incarnation: incarnation.clone(), reason },
+            other => failed(&old, "roll back", other),
+        })?;
+        let new = Incarnation { sandbox: incarnation.sandbox.clone(), execution: ready.record.execution.clone() };
+        // From here on, calls that name the old execution find nothing.
+        inner.ending = true;
+        let entered = self.enter(ready, spec, new).await.map_err(|error| failed(&old, "roll back", error));
+        if entered.is_err() {
+            inner.ending = false;
+            return entered;
+        }
+        let provisioner = Arc::clone(&self.provisioner);
+        let remains = Remains::of(&inner.record, &provisioner.home);
+        // So that the next server removes it, if this one dies now.
+        inner.record.spec = None;
+        if let Err(error) = save(&old, &inner, "roll back") {
+            tracing::warn!(%incarnation, error = &error as &dyn std::error::Error, "could not give up a former execution");
+        }
+        drop(inner.processes.take());
+        // A panic leaves a record, which the next start finds.
+        let _ = tokio::task::spawn_blocking(move || dispose(&provisioner.host, &remains)).await;
+        entered
+    }
+}

@@ -1,0 +1,202 @@
+//! Moves the memory of a paused sandbox to disk, after a while.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use isopod_isolation::launch::RestoredRights;
+use isopod_wire::node::{Incarnation, NodeError, NodeState};
+
+use super::pause::{failed, save as save_record};
+use super::{Inner, Sandbox, Sandboxes};
+use crate::checkpoint::{Criu, MEMORY, MemoryError, Save, Saved, Saving, save};
+use crate::disposal::{Remains, stop};
+
+/// What a dump leaves free on the disk of the state directory.
+const SPACE_LEFT: u64 = 1 << 30;
+
+impl Sandboxes {
+    /// Why memory cannot be saved on this node.
+    pub(crate) fn no_memory_snapshots(&self) -> Option<String> {
+        self.criu.as_ref().err().cloned()
+    }
+
+    /// The program that saves memory.
+    pub(super) fn criu(&self, incarnation: &Incarnation) -> Result<Arc<Criu>, NodeError> {
+        let no = |reason: &String| NodeError::Memory { incarnation: incarnation.clone(), reason: reason.clone() };
+        self.criu.as_ref().map(Arc::clone).map_err(no)
+    }
+
+    /// Saves the memory of a sandbox that has just been paused, unless it is resumed before.
+    pub(crate) fn save_memory_later(self: &Arc<Self>, incarnation: &Incarnation) {
+        let (Some(delay), Ok(_)) = (self.save_paused_after, &self.criu) else { return };
+        let Some(sandbox) = self.find(incarnation) else { return };
+        let pause = sandbox.pauses.fetch_add(1, Ordering::Relaxed) + 1;
+        tokio::spawn(save_after(Arc::downgrade(self), incarnation.clone(), pause, delay));
+    }
+
+    /// Saves the memory of a paused sandbox and frees its RAM. After an error, it stays paused as it was.
+    pub(crate) async fn save_memory(&self, incarnation: &Incarnation) -> Result<(), NodeError> {
+        let sandbox = self.get(incarnation)?;
+        let mut inner = sandbox.inner.lock().await;
+        match inner.state() {
+            NodeState::Frozen if !inner.ending => {}
+            NodeState::Saved => return Ok(()),
+            state => return Err(NodeError::WrongState { incarnation: incarnation.clone(), state }),
+        }
+        let memory = sandbox.directory.join(MEMORY);
+        let saving = match self.save_processes(&sandbox, &mut inner, memory.clone(), true).await {
+            Ok(saving) => saving,
+            Err(error) => return Err(freeze_again(&sandbox, &inner, error).await),
+        };
+        if let Err(error) = self.record_saved(&sandbox, &mut inner, &memory).await {
+            saving.go_on().await;
+            remove(memory).await;
+            return Err(freeze_again(&sandbox, &inner, error).await);
+        }
+        // From here on, the memory on disk counts.
+        saving.keep_stopped();
+        self.end_processes(&sandbox, &mut inner).await
+    }
+
+    /// Writes everything to disk, the record last.
+    async fn record_saved(&self, sandbox: &Sandbox, inner: &mut Inner, memory: &Path) -> Result<(), NodeError> {
+        let memory = memory.to_owned();
+        let synced = tokio::task::spawn_blocking(move || Saved::sync(&memory)).await;
+        let not_saved = |error| failed(sandbox, "save the memory of", error);
+        synced.map_err(std::io::Error::other).and_then(|synced| synced).map_err(not_saved)?;
+        inner.record.state = NodeState::Saved;
+        inner.record.saving = false;
+        save_record(sandbox, inner, "save the memory of").inspect_err(|_| {
+            inner.record.state = NodeState::Frozen;
+        })
+    }
+
+    /// Saves all processes of a sandbox into a new directory. They stand still then, and the record says so until the caller
+    /// changes that. After an error, they go on.
+    pub(super) async fn save_processes(
+        &self,
+        sandbox: &Sandbox,
+        inner: &mut Inner,
+        memory: PathBuf,
+        is_frozen: bool,
+    ) -> Result<Saving, NodeError> {
+        self.check_space(sandbox, inner)?;
+        inner.record.saving = true;
+        let noted = save_record(sandbox, inner, "save the memory of");
+        let saved = match noted {
+            Ok(()) => self.try_save_processes(sandbox, inner, memory, is_frozen).await,
+            Err(error) => Err(error),
+        };
+        if saved.is_err() {
+            inner.record.saving = false;
+            save_record(sandbox, inner, "save the memory of")?;
+        }
+        saved
+    }
+
+    async fn try_save_processes(
+        &self,
+        sandbox: &Sandbox,
+        inner: &Inner,
+        memory: PathBuf,
+        is_frozen: bool,
+    ) -> Result<Saving, NodeError> {
+        let incarnation = &sandbox.incarnation;
+        let (Some(processes), Some(init)) = (&inner.processes, &inner.record.init) else {
+            return Err(NodeError::NotFound(incarnation.clone()));
+        };
+        let features = inner.record.spec.as_ref().map(|spec| spec.features).unwrap_or_default();
+        if !features.is_none() {
+            let reason = "it has kernel features (isopod.allow), with which memory cannot be saved safely".to_owned();
+            return Err(NodeError::Memory { incarnation: incarnation.clone(), reason });
+        }
+        let socket = processes.socket.try_clone().map_err(|error| failed(sandbox, "save the memory of", error))?;
+        let saved = save(Save {
+            backend: Arc::clone(&self.provisioner.backend),
+            criu: self.criu(incarnation)?,
+            init: init.pid,
+            pidfd: Arc::clone(&processes.pidfd),
+            cgroup: processes.cgroup.clone(),
+            socket,
+            is_frozen,
+            memory,
+            max_memory: inner.record.limits.memory.0,
+            rights: RestoredRights { init: init.pid, first_id: processes.slot.first_id(), features },
+        });
+        saved.await.map_err(|error| memory_error(incarnation, error))
+    }
+
+    /// Records and the database are on the same disk, and must not be the ones that find it full.
+    fn check_space(&self, sandbox: &Sandbox, inner: &Inner) -> Result<(), NodeError> {
+        let what = "save the memory of";
+        let Some(processes) = &inner.processes else { return Ok(()) };
+        let memory = processes.cgroup.usage().map_err(|error| failed(sandbox, what, error))?.memory;
+        let free = self.provisioner.host.disk.host_free_space().map_err(|error| failed(sandbox, what, error))?;
+        if free.0 < memory.saturating_add(SPACE_LEFT) {
+            let reason = format!("there is no space for {} MiB on the state directory's disk", memory >> 20);
+            return Err(NodeError::Memory { incarnation: sandbox.incarnation.clone(), reason });
+        }
+        Ok(())
+    }
+
+    /// Ends the processes of a sandbox whose record already says that it needs none.
+    pub(super) async fn end_processes(&self, sandbox: &Sandbox, inner: &mut Inner) -> Result<(), NodeError> {
+        drop(inner.processes.take());
+        let provisioner = Arc::clone(&self.provisioner);
+        let remains = Remains::of(&inner.record, &provisioner.home);
+        let stopped = tokio::task::spawn_blocking(move || stop(&provisioner.host, &remains)).await;
+        stopped.map_err(|error| failed(sandbox, "pause", error))?;
+        inner.record.init = None;
+        inner.record.slot = None;
+        inner.record.owner = None;
+        save_record(sandbox, inner, "pause")
+    }
+}
+
+/// `pause` is the number of the pause, because the sandbox may have been resumed and paused again meanwhile.
+async fn save_after(sandboxes: Weak<Sandboxes>, incarnation: Incarnation, pause: u64, delay: Duration) {
+    tokio::time::sleep(delay).await;
+    let Some(sandboxes) = sandboxes.upgrade() else { return };
+    let is_same = |sandbox: Arc<Sandbox>| sandbox.pauses.load(Ordering::Relaxed) == pause;
+    if !sandboxes.find(&incarnation).is_some_and(is_same) {
+        return;
+    }
+    let Ok(_turn) = sandboxes.saves.acquire().await else { return };
+    match sandboxes.save_memory(&incarnation).await {
+        Ok(()) => tracing::info!(%incarnation, "saved the memory of a paused sandbox"),
+        Err(NodeError::NotFound(_) | NodeError::WrongState { .. }) => {}
+        Err(error) => {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(%incarnation, error, "could not save the memory of a paused sandbox");
+        }
+    }
+}
+
+/// After a failure they go on, but the sandbox is still paused.
+async fn freeze_again(sandbox: &Sandbox, inner: &Inner, error: NodeError) -> NodeError {
+    let Some(processes) = &inner.processes else { return error };
+    let cgroup = processes.cgroup.clone();
+    match tokio::task::spawn_blocking(move || cgroup.freeze()).await {
+        Ok(Ok(())) => error,
+        Ok(Err(not_frozen)) => failed(sandbox, "pause", not_frozen),
+        Err(not_frozen) => failed(sandbox, "pause", not_frozen),
+    }
+}
+
+/// Gigabytes take a while to remove.
+pub(super) async fn remove(memory: PathBuf) {
+    let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(&memory)).await;
+    match removed.map_err(std::io::Error::other).and_then(|removed| removed) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            tracing::warn!(%error, "could not remove the memory of a sandbox");
+        }
+        _ => {}
+    }
+}
+
+pub(super) fn memory_error(incarnation: &Incarnation, error: MemoryError) -> NodeError {
+    let reason = isopod_wire::error_chain(&error);
+    NodeError::Memory { incarnation: incarnation.clone(), reason }
+}

@@ -1,0 +1,212 @@
+//! Takes snapshots of sandboxes, lists and removes them.
+//!
+//! A snapshot is kept like a stopped sandbox: a record, a writable layer, and saved processes if it has memory. So whatever
+//! looks after those of sandboxes looks after it too. Until it is complete, its record names no owner, and the next start
+//! removes it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use isopod_wire::node::{Incarnation, NodeError, NodeSnapshot, NodeState};
+use isopod_wire::{Bytes, SnapshotId};
+
+use super::pause::{failed, save};
+use super::{Inner, Sandbox, Sandboxes};
+use crate::checkpoint::{MEMORY, Saved};
+use crate::disposal::{Remains, dispose};
+use crate::record::{Record, SnapshotRecord, random_execution_id};
+use crate::state::make_private_directory;
+
+/// A complete snapshot.
+#[derive(Clone, Debug)]
+pub(super) struct Snapshot {
+    pub(super) record: Record,
+    pub(super) directory: PathBuf,
+}
+
+/// The snapshots of a node.
+#[derive(Debug, Default)]
+pub(super) struct Snapshots(Mutex<HashMap<SnapshotId, Snapshot>>);
+
+impl Snapshots {
+    fn table(&self) -> MutexGuard<'_, HashMap<SnapshotId, Snapshot>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn get(&self, id: &SnapshotId) -> Option<Snapshot> {
+        self.table().get(id).cloned()
+    }
+
+    /// Adds a snapshot whose record is complete.
+    pub(super) fn add(&self, record: Record, directory: PathBuf) {
+        if let Some(snapshot) = &record.snapshot {
+            self.table().insert(snapshot.id.clone(), Snapshot { record, directory });
+        }
+    }
+}
+
+impl Snapshot {
+    pub(super) fn memory(&self) -> Option<PathBuf> {
+        (self.record.state == NodeState::Saved).then(|| self.directory.join(MEMORY))
+    }
+
+    fn describe(&self) -> Option<NodeSnapshot> {
+        let snapshot = self.record.snapshot.as_ref()?;
+        Some(NodeSnapshot {
+            id: snapshot.id.clone(),
+            has_memory: self.record.state == NodeState::Saved,
+            template: self.record.template.clone(),
+            limits: self.record.limits,
+            made_at: snapshot.made_at,
+            bytes: Bytes(snapshot.bytes),
+        })
+    }
+}
+
+impl Sandboxes {
+    pub(crate) async fn snapshot(
+        &self,
+        incarnation: &Incarnation,
+        id: &SnapshotId,
+        with_memory: bool,
+    ) -> Result<NodeSnapshot, NodeError> {
+        let sandbox = self.get(incarnation)?;
+        let mut inner = sandbox.inner.lock().await;
+        if inner.ending || inner.state() != NodeState::Running {
+            return Err(NodeError::WrongState { incarnation: incarnation.clone(), state: inner.state() });
+        }
+        let what = "take a snapshot of";
+        // Protects the layers until the record of the snapshot does.
+        let _template = inner.processes.as_ref().and_then(|processes| processes._template.clone());
+        let record = new_record(&inner, id);
+        let directory = self.provisioner.home.execution_directory(&record.execution);
+        make_private_directory(&directory).map_err(|error| failed(&sandbox, what, error))?;
+        let made = self.take(&sandbox, &mut inner, record.clone(), &directory, with_memory).await;
+        // The sandbox goes on, and the rest does not need it.
+        drop(inner);
+        let finished = match made {
+            Ok(record) => self.finish(record, &directory).await.map_err(|error| failed(&sandbox, what, error)),
+            Err(error) => Err(error),
+        };
+        match finished {
+            Ok(record) => {
+                let snapshot = Snapshot { record: record.clone(), directory: directory.clone() };
+                self.snapshots.add(record, directory);
+                snapshot.describe().ok_or_else(|| NodeError::NotFound(incarnation.clone()))
+            }
+            Err(error) => {
+                self.discard_snapshot(record).await;
+                Err(error)
+            }
+        }
+    }
+
+    /// Copies what the sandbox has, while it stands still.
+    async fn take(
+        &self,
+        sandbox: &Sandbox,
+        inner: &mut Inner,
+        mut record: Record,
+        directory: &Path,
+        with_memory: bool,
+    ) -> Result<Record, NodeError> {
+        let what = "take a snapshot of";
+        record.save(directory).map_err(|error| failed(sandbox, what, error))?;
+        if with_memory {
+            let saving = self.save_processes(sandbox, inner, directory.join(MEMORY), false).await?;
+            let copied = self.copy_frozen_layer(sandbox, inner, &record).await;
+            saving.go_on().await;
+            inner.record.saving = false;
+            save(sandbox, inner, what)?;
+            copied?;
+            record.state = NodeState::Saved;
+        } else {
+            self.copy_frozen_layer(sandbox, inner, &record).await?;
+            record.state = NodeState::Stopped;
+        }
+        record.spec = inner.record.spec.clone();
+        Ok(record)
+    }
+
+    /// Frozen, because a process that is only stopped can have itself continued, and change files while they are copied.
+    async fn copy_frozen_layer(&self, sandbox: &Sandbox, inner: &Inner, record: &Record) -> Result<(), NodeError> {
+        let what = "take a snapshot of";
+        let Some(processes) = &inner.processes else {
+            return Err(NodeError::NotFound(sandbox.incarnation.clone()));
+        };
+        let cgroup = processes.cgroup.clone();
+        let frozen = tokio::task::spawn_blocking(move || cgroup.freeze()).await;
+        frozen.map_err(|error| failed(sandbox, what, error))?.map_err(|error| failed(sandbox, what, error))?;
+        let copied = self.copy_layer(inner, record).await;
+        processes.cgroup.thaw().map_err(|error| failed(sandbox, what, error))?;
+        copied.map_err(|error| failed(sandbox, what, error))
+    }
+
+    async fn copy_layer(&self, inner: &Inner, record: &Record) -> std::io::Result<()> {
+        let (Some(from), Some(to)) = (inner.record.area.clone(), record.area.clone()) else {
+            return Err(std::io::ErrorKind::NotFound.into());
+        };
+        let provisioner = Arc::clone(&self.provisioner);
+        let copied = tokio::task::spawn_blocking(move || provisioner.host.disk.copy_area(&from, &to)).await;
+        copied.map_err(std::io::Error::other)?.map(drop).map_err(std::io::Error::other)
+    }
+
+    /// Writes everything to disk. The record is last: with it, the snapshot is there.
+    async fn finish(&self, mut record: Record, directory: &Path) -> std::io::Result<Record> {
+        let (provisioner, directory) = (Arc::clone(&self.provisioner), directory.to_owned());
+        let finished = tokio::task::spawn_blocking(move || {
+            if let Some(area) = &record.area {
+                provisioner.host.disk.sync_area(area).map_err(std::io::Error::other)?;
+            }
+            if record.state == NodeState::Saved {
+                Saved::sync(&directory.join(MEMORY))?;
+            }
+            if let Some(snapshot) = &mut record.snapshot {
+                snapshot.bytes = size_of(&directory.join(MEMORY));
+            }
+            record.save(&directory)?;
+            Ok(record)
+        });
+        finished.await.map_err(std::io::Error::other)?
+    }
+
+    pub(crate) fn list_snapshots(&self) -> Vec<NodeSnapshot> {
+        self.snapshots.table().values().filter_map(Snapshot::describe).collect()
+    }
+
+    pub(crate) async fn remove_snapshot(&self, id: &SnapshotId) {
+        let removed = self.snapshots.table().remove(id);
+        if let Some(snapshot) = removed {
+            self.discard_snapshot(snapshot.record).await;
+        }
+    }
+
+    async fn discard_snapshot(&self, record: Record) {
+        let provisioner = Arc::clone(&self.provisioner);
+        let remains = Remains::of(&record, &provisioner.home);
+        // A panic leaves a record, which the next start finds.
+        let _ = tokio::task::spawn_blocking(move || dispose(&provisioner.host, &remains)).await;
+    }
+}
+
+/// Names no owner yet.
+fn new_record(inner: &Inner, id: &SnapshotId) -> Record {
+    let source = &inner.record;
+    let mut record = Record::new(random_execution_id(), &source.template, &source.generation, source.limits);
+    record.area = Some(record.execution.as_str().to_owned());
+    record.snapshot = Some(SnapshotRecord { id: id.clone(), made_at: SystemTime::now(), bytes: 0 });
+    record
+}
+
+/// The sum of the sizes of all files below a directory.
+fn size_of(directory: &Path) -> u64 {
+    let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
+    let size = |entry: std::fs::DirEntry| match entry.metadata() {
+        Ok(found) if found.is_dir() => size_of(&entry.path()),
+        Ok(found) => found.len(),
+        Err(_) => 0,
+    };
+    entries.filter_map(Result::ok).map(size).sum()
+}

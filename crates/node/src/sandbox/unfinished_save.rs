@@ -1,0 +1,50 @@
+//! Finishes what a server left undone that died while it saved a sandbox: its processes are stopped, and CRIU may still be at
+//! work on them.
+
+use std::os::fd::AsRawFd as _;
+use std::sync::Arc;
+
+use isopod_guest_client::checkpoint::Checkpoint;
+use isopod_wire::node::NodeState;
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::pause::save;
+use super::save_memory::remove;
+use super::{Sandbox, Sandboxes};
+use crate::checkpoint::{MEMORY, wait_until_untraced};
+
+impl Sandboxes {
+    /// Lets the processes of an adopted sandbox go on, in the background. Whoever uses the sandbox meanwhile waits.
+    pub(super) fn finish_save(self: &Arc<Self>, sandbox: &Arc<Sandbox>) {
+        let sandbox = Arc::clone(sandbox);
+        tokio::spawn(async move {
+            let mut inner = sandbox.inner.lock().await;
+            let (Some(processes), Some(init)) = (&inner.processes, &inner.record.init) else { return };
+            tracing::info!(incarnation = %sandbox.incarnation, "an earlier server died while it saved a sandbox; letting it go on");
+            let (cgroup, init) = (processes.cgroup.clone(), init.pid);
+            let is_paused = inner.state() != NodeState::Running;
+            let path = format!("/proc/self/fd/{}", processes.socket.as_raw_fd());
+            let waiting = cgroup.clone();
+            let _ = tokio::task::spawn_blocking(move || wait_until_untraced(&waiting)).await;
+            // On a host without a freezer it was never frozen. A guest that holds nothing refuses, and a hold ends by itself.
+            let _ = cgroup.thaw();
+            go_on(&[init]);
+            let _ = Checkpoint::over_unix(path).release().await;
+            go_on(&cgroup.pids());
+            if is_paused && let Err(error) = cgroup.freeze() {
+                tracing::warn!(incarnation = %sandbox.incarnation, %error, "cannot freeze a paused sandbox again");
+            }
+            remove(sandbox.directory.join(MEMORY)).await;
+            inner.record.saving = false;
+            let _ = save(&sandbox, &inner, "finish saving");
+        });
+    }
+}
+
+/// Also those that had been stopped before: nobody knows which they were.
+fn go_on(pids: &[u32]) {
+    for pid in pids.iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
+        // It may have ended.
+        let _ = kill_process(pid, Signal::CONT);
+    }
+}
