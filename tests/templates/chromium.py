@@ -48,6 +48,7 @@ class Chromium:
 
     def open(self, url):
         """Opens a page, and waits until its scripts and style sheets are there, or ten seconds."""
+        self.url = url
         # Chromium gives up on requests when an interface comes or goes on the machine, and other tests make interfaces.
         for _ in range(5):
             self.has_lost_requests = False
@@ -91,6 +92,9 @@ class Chromium:
         deadline = time.monotonic() + seconds
         while text not in (shown := self.frame_text(frame) if frame else self.text()):
             assert time.monotonic() < deadline, f"the page never showed {text!r}, but: {shown[:2000]!r}"
+            # A page may go on loading modules after it is complete, and stays empty when one of them is lost.
+            if self.has_lost_requests and not frame:
+                self.open(self.url)
             time.sleep(0.2)
 
     def screenshot(self, path):

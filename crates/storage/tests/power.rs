@@ -14,6 +14,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use isopod_storage::{DirectoryStore, ROOT, Sync, Vfs};
 use support::model::{Entry, Model, Step, perform, snapshot};
@@ -58,7 +59,26 @@ fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))"
 
     fn switch_on(&self) {
         run(Command::new("umount").arg(self.path("disk")), "somebody holds the disk");
+        self.wait_until_released();
         self.mount();
+    }
+
+    /// Waits until the kernel has let go of the file system. A program that starts in a mount namespace of its own, as
+    /// every sandbox does, holds a copy of this mount for a moment, and a mount in that moment would get the file system
+    /// that was shut down.
+    fn wait_until_released(&self) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !self.loop_devices().is_empty() {
+            assert!(Instant::now() < deadline, "somebody still holds {}", self.loop_devices());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The loop devices of the image, a line each.
+    fn loop_devices(&self) -> String {
+        let listed = Command::new("losetup").arg("--associated").arg(self.path("image")).output().unwrap();
+        assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
+        String::from_utf8(listed.stdout).unwrap()
     }
 }
 
@@ -78,7 +98,7 @@ async fn end(vfs: Arc<Vfs>) {
     let weak = Arc::downgrade(&vfs);
     drop(vfs);
     while weak.strong_count() > 0 {
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        tokio::time::sleep(Duration::from_millis(1)).await;
     }
 }
 
