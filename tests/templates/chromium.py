@@ -33,10 +33,11 @@ class Chromium:
         )
         os.close(commands)
         os.close(answers)
-        self.unread, self.number, self.has_lost_requests = b"", 0, False
+        self.unread, self.number, self.has_lost_requests, self.troubles = b"", 0, False, []
         target = self._ask("Target.createTarget", {"url": "about:blank"})["targetId"]
         self.session = self._ask("Target.attachToTarget", {"targetId": target, "flatten": True})["sessionId"]
         self._ask("Network.enable", {}, self.session)
+        self._ask("Runtime.enable", {}, self.session)
         return self
 
     def __exit__(self, *_):
@@ -91,7 +92,7 @@ class Chromium:
         """Waits until the page, or its frame with this URL, shows the text."""
         deadline = time.monotonic() + seconds
         while text not in (shown := self.frame_text(frame) if frame else self.text()):
-            assert time.monotonic() < deadline, f"the page never showed {text!r}, but: {shown[:2000]!r}"
+            assert time.monotonic() < deadline, f"the page never showed {text!r}, but: {shown[:2000]!r}; {self.troubles[-20:]}"
             # A page may go on loading modules after it is complete, and stays empty when one of them is lost.
             if self.has_lost_requests and not frame:
                 self.open(self.url)
@@ -110,12 +111,21 @@ class Chromium:
         os.write(self.commands, json.dumps(message).encode() + b"\0")
         while True:
             answer = json.loads(self._read())
-            if answer.get("method") == "Network.loadingFailed":
-                self.has_lost_requests |= answer["params"]["errorText"] == NETWORK_CHANGED
+            self._note(answer.get("method"), answer.get("params", {}))
             if answer.get("id") == self.number:
                 if "error" in answer:
                     raise RuntimeError(f"{method}: {answer['error']}")
                 return answer["result"]
+
+    def _note(self, method, event):
+        """Remembers what went wrong in the page, for the message of a test that fails."""
+        if method == "Network.loadingFailed":
+            self.has_lost_requests |= event["errorText"] == NETWORK_CHANGED
+            self.troubles.append(event["errorText"])
+        elif method == "Network.responseReceived" and event["response"]["status"] >= 400:
+            self.troubles.append(f"{event['response']['status']} {event['response']['url']}")
+        elif method == "Runtime.exceptionThrown":
+            self.troubles.append(event["exceptionDetails"].get("exception", {}).get("description", "an exception")[:500])
 
     def _read(self):
         while b"\0" not in self.unread:
