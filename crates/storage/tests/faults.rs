@@ -17,7 +17,7 @@ use std::sync::Arc;
 use isopod_storage::{DirectoryStore, Sync, Vfs};
 use rustix::io::Errno;
 use support::process::{ARGUMENTS, Process, can_mount};
-use support::{Flaky, Random, is_full_run, make_directory, quick, read_file, write_file};
+use support::{Flaky, Random, crash, is_full_run, make_directory, quick, read_file, write_file};
 
 /// Not a test: the daemon that `Process` starts.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -76,12 +76,7 @@ async fn a_full_disk_is_told_and_takes_nothing_that_was_acknowledged() {
     }
     assert!(refused > 50 && kept.len() > 20, "{refused} refused, {} kept", kept.len());
     check_all(&vfs, &kept).await;
-    let weak = Arc::downgrade(&vfs);
-    drop(vfs);
-    // A background task may still be in its last call.
-    while weak.strong_count() > 0 {
-        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-    }
+    crash(vfs, &disk.path().join("state")).await;
 
     // Restart on the full disk. Fill it to the last byte, so that not even a number could be written.
     while OpenOptions::new().create(true).append(true).open(disk.path().join("ballast")).is_ok_and(|mut file| {

@@ -9,12 +9,14 @@ use std::sync::Arc;
 
 use isopod_storage::{DirectoryStore, FsError, Sync, Vfs};
 use support::model::{Entry, Model, Step, perform, snapshot};
-use support::{Flaky, Random, quick};
+use support::{Flaky, Random, crash, quick};
 
 struct World {
     directory: tempfile::TempDir,
     store: Arc<Flaky>,
     running: Option<(Arc<Vfs>, Sync)>,
+    /// The name of the state directory.
+    state: &'static str,
 }
 
 impl World {
@@ -22,12 +24,13 @@ impl World {
         let directory = tempfile::tempdir().unwrap();
         let bucket = DirectoryStore::open(&directory.path().join("bucket")).unwrap();
         let store = Flaky::new(bucket, seed);
-        let mut world = Self { directory, store, running: None };
+        let mut world = Self { directory, store, running: None, state: "" };
         world.start("state");
         world
     }
 
-    fn start(&mut self, state: &str) {
+    fn start(&mut self, state: &'static str) {
+        self.state = state;
         let vfs = Vfs::open(self.store.clone(), quick(&self.directory.path().join(state))).unwrap();
         let sync = Sync::start(vfs.clone());
         self.running = Some((vfs, sync));
@@ -37,12 +40,8 @@ impl World {
     async fn crash(&mut self) {
         let (vfs, sync) = self.running.take().unwrap();
         sync.stop().await;
-        let weak = Arc::downgrade(&vfs);
-        drop(vfs);
         self.store.quiet().await;
-        while weak.strong_count() > 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
-        }
+        crash(vfs, &self.directory.path().join(self.state)).await;
     }
 
     fn vfs(&self) -> &Arc<Vfs> {

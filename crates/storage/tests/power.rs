@@ -58,7 +58,11 @@ fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))"
     }
 
     fn switch_on(&self) {
-        run(Command::new("umount").arg(self.path("disk")), "somebody holds the disk");
+        // Whoever drops the last reference to a file system closes its files a moment later.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !Command::new("umount").arg(self.path("disk")).output().unwrap().status.success() {
+            assert!(Instant::now() < deadline, "somebody holds the disk");
+        }
         self.wait_until_released();
         self.mount();
     }

@@ -23,6 +23,8 @@ use build::BuildRoot;
 use edits::EDITS;
 use log::Log;
 
+/// Names the CRIU to use. If it is set, that one stays.
+pub(crate) const VARIABLE: &str = "ISOPOD_CRIU";
 /// The release that the edits are for.
 const VERSION: &str = "4.2.1";
 /// What the version of our build contains. The node asks for it.

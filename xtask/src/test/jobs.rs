@@ -14,7 +14,7 @@ use super::workspace::{JOINED, Package, Workspace};
 use super::{Options, Tier};
 use crate::criu;
 use crate::node;
-use crate::program::{cargo_program, output_of, own_program, processors, root};
+use crate::program::{cargo_program, is_root, output_of, own_program, processors, root};
 
 /// A process to run.
 #[derive(Clone, Debug)]
@@ -34,9 +34,6 @@ pub(crate) struct Job {
     directory: PathBuf,
     variables: Vec<(&'static str, OsString)>,
 }
-
-/// Names the CRIU to use. If it is set, that one stays.
-const CRIU: &str = "ISOPOD_CRIU";
 
 /// How long a fuzz target runs with `--full`.
 const FULL_FUZZ_SECONDS: &str = "120";
@@ -64,7 +61,7 @@ pub(crate) fn choose(
         let of_sdks = jobs.iter_mut().filter(|job| job.tier == Tier::Sdk);
         of_sdks.for_each(|job| job.variables.push(("PATH", path.clone())));
     }
-    name_criu(&mut jobs, criu::program().filter(|_| env::var_os(CRIU).is_none()));
+    name_criu(&mut jobs, criu::program().filter(|_| env::var_os(criu::VARIABLE).is_none()));
     if is_full {
         jobs.iter_mut().for_each(|job| job.variables.push(("ISOPOD_FULL", "1".into())));
     }
@@ -73,7 +70,7 @@ pub(crate) fn choose(
 
 fn name_criu(jobs: &mut [Job], program: Option<PathBuf>) {
     for job in jobs {
-        job.variables.extend(program.clone().map(|program| (CRIU, program.into())));
+        job.variables.extend(program.clone().map(|program| (criu::VARIABLE, program.into())));
     }
 }
 
@@ -217,10 +214,22 @@ impl Job {
     }
 
     pub(crate) fn command(&self) -> Command {
-        let mut command = Command::new(&self.program);
+        let mut command = match self.has_own_mounts() {
+            true => Command::new("unshare"),
+            false => Command::new(&self.program),
+        };
+        if self.has_own_mounts() {
+            command.arg("--mount").arg(&self.program);
+        }
         command.args(&self.arguments).current_dir(&self.directory);
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
         command
+    }
+
+    /// Whether it is in a mount namespace of its own. Without it, namespaces that other jobs create would have copies of its
+    /// mounts and keep its disks busy.
+    fn has_own_mounts(&self) -> bool {
+        is_root() && matches!(self.tier, Tier::Real | Tier::Sdk | Tier::Stress)
     }
 
     pub(crate) fn is_fuzz(&self) -> bool {

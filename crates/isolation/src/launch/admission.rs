@@ -241,8 +241,9 @@ mod tests {
     use crate::sys::ns::Namespaces;
     use crate::sys::process::{Fork, close_all_but, exit_now, fork, fork_into};
 
+    /// Waits longer than any machine is slow.
     fn admission() -> (Admission, OwnedFd) {
-        Admission::new(Duration::from_millis(200)).expect("a pair of sockets")
+        Admission::new(Duration::from_secs(60)).expect("a pair of sockets")
     }
 
     fn expected() -> Expected {
@@ -468,7 +469,7 @@ mod tests {
 
     #[test]
     fn silence_nonsense_and_a_closed_end_are_errors() {
-        let (admission, theirs) = admission();
+        let (admission, theirs) = Admission::new(Duration::from_millis(50)).expect("a pair of sockets");
         let silent = admission.check_and_let_serve(&expected()).expect_err("nobody speaks");
         assert!(matches!(silent, AdmissionError::Channel(_)), "{silent:?}");
         for text in [&b"?"[..], br#"{"op":"outside"}"#, &[b'x'; 2 * MAX_MESSAGE]] {

@@ -29,6 +29,21 @@ pub(crate) fn quick(state: &Path) -> Settings {
     settings
 }
 
+/// Drops a file system without finishing anything, and waits until its state directory is free. Background tasks may be in
+/// their last call, and whoever drops the last reference closes the files a moment later.
+pub(crate) async fn crash(vfs: Arc<Vfs>, state: &Path) {
+    let weak = Arc::downgrade(&vfs);
+    drop(vfs);
+    while weak.strong_count() > 0 || is_locked(state) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+fn is_locked(state: &Path) -> bool {
+    let lock = std::fs::File::open(state.join("lock")).unwrap();
+    rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).is_err()
+}
+
 /// A store that fails a percentage of all requests, some of them after having executed the request.
 #[derive(Debug)]
 pub(crate) struct Flaky {
