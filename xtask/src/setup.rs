@@ -57,6 +57,7 @@ const NEEDS: &[Need] = &[
     Need { has: Program("umoci"), package: "umoci", tiers: &[Real] },
     Need { has: Program("node"), package: "nodejs", tiers: &[Real, Sdk] },
     Need { has: Program("npm"), package: "npm", tiers: &[Real, Sdk] },
+    Need { has: Program("tmux"), package: "tmux", tiers: &[Sdk] },
     Need { has: Program("chromium"), package: "chromium", tiers: &[Sdk] },
     Need { has: Program("certutil"), package: "libnss3-tools", tiers: &[Sdk] },
 ];

@@ -59,6 +59,8 @@ pub struct ServeConfig {
     pub max_lifetime: Duration,
     /// How long a node may take to create a sandbox.
     pub create_timeout: Duration,
+    /// How long a node may take to save the memory of a sandbox, or to restore it.
+    pub memory_timeout: Duration,
     /// How long a node may take for anything else.
     pub node_timeout: Duration,
     /// The limits of one connection.
@@ -109,6 +111,8 @@ impl ServeConfig {
             sandbox_limits: Limits::default(),
             max_lifetime: HOUR * 24,
             create_timeout: Duration::from_secs(55),
+            // More than a node gives CRIU.
+            memory_timeout: Duration::from_secs(150),
             node_timeout: Duration::from_secs(30),
             connections: ConnectionLimits::default(),
             share_build_cache: false,

@@ -131,6 +131,7 @@ fn fleet_settings(config: &ServeConfig) -> FleetSettings {
         sandbox_limits: config.sandbox_limits,
         max_lifetime: config.max_lifetime,
         create_timeout: config.create_timeout,
+        memory_timeout: config.memory_timeout,
         node_timeout: config.node_timeout,
         connections_per_sandbox: config.connections.per_sandbox,
         upstream_idle: config.connections.upstream_idle,

@@ -11,8 +11,8 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use isopod_wire::checkpoint::{
-    FILES_PATH, HOLD_PATH, Held, MAX_STATE, RELEASE_PATH, RESTORE_FILES_PATH, RESTORE_FINISH_PATH, RESTORE_PATH,
-    Restoring, STATE_PATH,
+    FILES_PATH, HOLD_PATH, Held, IDENTITY_PATH, MAX_STATE, RELEASE_PATH, RESTORE_FILES_PATH, RESTORE_FINISH_PATH,
+    RESTORE_PATH, Restoring, STATE_PATH,
 };
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -101,6 +101,11 @@ impl Checkpoint {
     pub async fn finish_restore(&self, is_copy: bool) -> Result<(), CheckpointError> {
         let path = format!("{RESTORE_FINISH_PATH}?copy={is_copy}");
         self.exchange(Method::POST, &path, empty_body()).await.map(drop)
+    }
+
+    /// Gives a copy its own host name and machine id.
+    pub async fn set_identity(&self, host_name: &str) -> Result<(), CheckpointError> {
+        self.exchange(Method::POST, &format!("{IDENTITY_PATH}?name={host_name}"), empty_body()).await.map(drop)
     }
 
     async fn json<T: serde::de::DeserializeOwned>(&self, path: &str, body: Body) -> Result<T, CheckpointError> {

@@ -3,12 +3,12 @@
 
 use std::path::PathBuf;
 
+use isopod_checkpoint::MEMORY;
 use isopod_wire::ExecutionId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::boot::ProcessIdentity;
-use crate::checkpoint::MEMORY;
 use crate::home::{Home, all_executions, all_records};
 use crate::host::Host;
 use crate::record::Record;

@@ -6,7 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use isopod_checkpoint::MEMORY;
 use isopod_wire::ExecutionId;
+use isopod_wire::node::NodeState;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -170,11 +172,38 @@ fn executions_in(home: &Path) -> io::Result<Vec<ExecutionId>> {
     Ok(names.into_iter().filter_map(|name| name.parse().ok()).collect())
 }
 
-/// The number of sandboxes in a state directory that have an owner, running or paused.
+/// What a state directory keeps for somebody.
+#[derive(Debug, Default)]
+pub struct Kept {
+    /// The sandboxes that run or are paused.
+    pub sandboxes: Vec<KeptEntry>,
+    /// The snapshots.
+    pub snapshots: Vec<KeptEntry>,
+}
+
+/// A sandbox or a snapshot.
+#[derive(Debug)]
+pub struct KeptEntry {
+    /// Its id.
+    pub id: String,
+    /// The saved memory, if it has some.
+    pub memory: Option<PathBuf>,
+}
+
+/// Lists the sandboxes in a state directory that have an owner, and the snapshots.
 ///
 /// # Errors If a record cannot be read.
-pub fn count_sandboxes(state: &StateRoot) -> io::Result<usize> {
-    Ok(owned_records(&state.homes())?.count())
+pub fn list_kept(state: &StateRoot) -> io::Result<Kept> {
+    let mut kept = Kept::default();
+    for (directory, record) in records_in(&state.homes())? {
+        let Some(spec) = record.spec else { continue };
+        let memory = (record.state == NodeState::Saved).then(|| directory.join(MEMORY));
+        match record.snapshot {
+            Some(snapshot) => kept.snapshots.push(KeptEntry { id: snapshot.id.to_string(), memory }),
+            None => kept.sandboxes.push(KeptEntry { id: spec.sandbox.to_string(), memory }),
+        }
+    }
+    Ok(kept)
 }
 
 /// Records of all homes, except for sandboxes in a pool, which nobody adopts.
@@ -184,11 +213,16 @@ pub(crate) fn owned_records(homes: &Path) -> io::Result<impl Iterator<Item = Rec
 
 /// Records of all homes. An unreadable record is an error, because it could say anything.
 pub(crate) fn all_records(homes: &Path) -> io::Result<Vec<Record>> {
+    Ok(records_in(homes)?.into_iter().map(|(_, record)| record).collect())
+}
+
+/// Records with their directories.
+fn records_in(homes: &Path) -> io::Result<Vec<(PathBuf, Record)>> {
     let mut records = Vec::new();
     for home in entries_of(homes)? {
         for directory in entries_of(&home.join("boxes"))? {
             match load(&directory) {
-                Ok(record) => records.push(record),
+                Ok(record) => records.push((directory, record)),
                 // Nothing has been created for it yet, or nothing is left of it.
                 Err(error) if is_missing(&error) => {}
                 Err(error) => {

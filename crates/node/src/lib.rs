@@ -6,7 +6,6 @@
 mod admission;
 mod boot;
 mod build;
-mod checkpoint;
 mod contents;
 mod disposal;
 mod exits;
@@ -38,11 +37,11 @@ mod zygote;
 
 pub mod base;
 
-pub use checkpoint::check_criu;
 pub use guest_program::guest_program_bytes;
-pub use home::{HomeError, HomeKind, count_sandboxes};
+pub use home::{HomeError, HomeKind, Kept, KeptEntry, list_kept};
 pub use host::HostError;
 pub use images::image_store;
+pub use isopod_checkpoint::check_criu;
 pub use isopod_image::registry::RegistrySettings;
 pub use node::{
     BuildTemplateError, BuiltTemplate, DEFAULT_SWEEP, Node, NodeConfig, OpenError, Prepared, PreparedTemplate,

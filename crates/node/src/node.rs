@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use isopod_checkpoint::Criu;
 use isopod_disk::{DiskKind, DiskOptions};
 use isopod_image::registry::RegistrySettings;
 use isopod_isolation::backend::Backend;
@@ -26,7 +27,6 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::available_memory;
 use crate::base::{BaseError, BaseOptions, HostEnvironment};
 use crate::build::TemplateBuilder;
-use crate::checkpoint::Criu;
 use crate::guest_program;
 use crate::home::{Home, HomeError, HomeKind};
 use crate::host::{Host, HostError};

@@ -10,13 +10,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use isopod_wire::node::TemplatePoolStatus;
-use isopod_wire::{ExecutionId, KernelFeatures, Limits};
+use isopod_wire::{ExecutionId, Limits};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
 use crate::admission::descriptors_are_low;
 use crate::guest_request;
-use crate::provision::{LayerSource, PreparedSandbox, ProvisionError, Provisioner, ReadySandbox};
+use crate::provision::{Plan, PreparedSandbox, ProvisionError, Provisioner, ReadySandbox};
 use crate::record::random_execution_id;
 use crate::start::START_TIMEOUT;
 use crate::template::Template;
@@ -318,14 +318,7 @@ impl Shared {
             }
             Job::Prepare(template) => {
                 let execution: ExecutionId = random_execution_id();
-                let result = self.provisioner.prepare(
-                    execution,
-                    &template,
-                    &self.limits,
-                    KernelFeatures::default(),
-                    LayerSource::New,
-                    None,
-                );
+                let result = self.provisioner.prepare(execution, Plan::new(&template, &self.limits));
                 self.inventory().making_prepared -= 1;
                 result.map(|prepared| self.add_prepared(&template, prepared))
             }

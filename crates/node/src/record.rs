@@ -43,6 +43,9 @@ pub(crate) struct Record {
     pub(crate) template: String,
     pub(crate) generation: String,
     pub(crate) limits: Limits,
+    /// The host name of a copy. Others have the usual one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) host_name: Option<String>,
     /// The first process, once it exists.
     pub(crate) init: Option<ProcessIdentity>,
     /// The request, once it has an owner. Without one, the sandbox waits in a pool, and nobody adopts it.
@@ -77,6 +80,7 @@ impl Record {
             template: template.to_owned(),
             generation: generation.to_owned(),
             limits,
+            host_name: None,
             init: None,
             spec: None,
             state: NodeState::Running,

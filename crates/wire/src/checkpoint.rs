@@ -14,6 +14,7 @@
 //! | `PUT` [`RESTORE_FILES_PATH`] | 204 | in another sandbox, after `/init` and before anything else |
 //! | `POST` [`RESTORE_PATH`] with the state | [`Restoring`] | then |
 //! | `POST` [`RESTORE_FINISH_PATH`] | 204 | once the processes are restored and their root is killed |
+//! | `POST` [`IDENTITY_PATH`] | 204 | last, in a copy, which may also be one without processes |
 //!
 //! A request at the wrong time gets a 409. A hold that nobody releases ends after [`MAX_HOLD`].
 
@@ -35,6 +36,8 @@ pub const RESTORE_FILES_PATH: &str = "/restore/files";
 pub const RESTORE_PATH: &str = "/restore";
 /// The processes are there. With `?copy=true`, the sandbox that they were saved from goes on too.
 pub const RESTORE_FINISH_PATH: &str = "/restore/finish";
+/// Gives a copy the host name in `?name=` and a machine id of its own.
+pub const IDENTITY_PATH: &str = "/restore/identity";
 
 /// The longest state.
 pub const MAX_STATE: usize = 64 << 20;

@@ -102,7 +102,7 @@ pub enum NodeState {
     Running,
     /// Its processes are frozen, with their memory in place.
     Frozen,
-    /// Its processes and their memory are on disk, and so they survive a reboot of the host.
+    /// Its processes and their memory are on disk.
     Saved,
     /// It has no processes; its files are kept.
     Stopped,
@@ -129,8 +129,7 @@ pub struct NodeSnapshot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PauseMode {
-    /// Memory and files. Resumes instantly. A node that can save memory does so after a while, or when memory is short;
-    /// otherwise it does not survive a reboot of the host.
+    /// Memory and files. Resumes instantly, or from disk, where a node that can save memory puts it after a while.
     Memory,
     /// Only the files. The processes end, and a resume starts a new guest.
     Filesystem,

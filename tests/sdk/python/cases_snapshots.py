@@ -24,6 +24,22 @@ http.server.ThreadingHTTPServer(("", 8000), Answer).serve_forever()
 """
 
 
+# The second row and the end of the transaction come when somebody asks for them.
+TRANSACTION = """import os, sqlite3, time
+database = sqlite3.connect("/home/user/t.db", isolation_level=None)
+database.execute("create table numbers (number)")
+database.execute("begin immediate")
+database.execute("insert into numbers values (1)")
+open("/tmp/begun", "w").close()
+while not os.path.exists("/tmp/commit"):
+    time.sleep(0.05)
+database.execute("insert into numbers values (2)")
+database.execute("commit")
+open("/tmp/committed", "w").close()
+"""
+NODE = "let asked = 0; require('http').createServer((_, reply) => reply.end(String(++asked))).listen(3000)"
+
+
 async def snapshot(sandbox, **options):
     make = has(sandbox, "create_snapshot")
     for name in options:
@@ -265,6 +281,54 @@ async def copies_go_on_from_the_same_moment_and_part(sdk):
             for copy in copies:
                 before = int(await go(copy.files.read("/tmp/count")))
                 await until(lambda copy=copy, before=before: moves(copy, before))
+
+
+@case("fork")
+async def a_transaction_a_terminal_session_and_a_node_server_go_on(sdk):
+    async with sdk.sandbox() as sandbox:
+
+        async def exists(sandbox, path):
+            return await go(sandbox.files.exists(path))
+
+        async def asked(sandbox):
+            routed = {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "3000"}
+            status, _, body = await asyncio.to_thread(lambda: fetch(URL, headers=routed))
+            return status == 200 and body
+
+        await go(sandbox.files.write("/tmp/transaction.py", TRANSACTION))
+        await go(sandbox.commands.run("python3 /tmp/transaction.py", background=True, timeout=0))
+        await go(sandbox.commands.run(f'node -e "{NODE}"', background=True, timeout=0))
+        await go(sandbox.commands.run("tmux new-session -d -s work && tmux send-keys -t work KEPT=in-the-shell Enter"))
+        await until(lambda: exists(sandbox, "/tmp/begun"))
+        assert await until(lambda: asked(sandbox)) == b"1"
+        async with forked(sdk, sandbox, timeout=60) as (copy,):
+            assert await until(lambda: asked(copy)) == b"2"
+            assert await asked(sandbox) == b"2"
+            await go(copy.commands.run("tmux send-keys -t work 'echo $KEPT > /tmp/kept' Enter; touch /tmp/commit"))
+            await until(lambda: exists(copy, "/tmp/kept"))
+            await until(lambda: exists(copy, "/tmp/committed"))
+            assert await go(copy.files.read("/tmp/kept")) == "in-the-shell\n"
+            rows = "python3 -c \"import sqlite3; print(list(sqlite3.connect('/home/user/t.db').execute('select * from numbers')))\""
+            assert (await go(copy.commands.run(rows))).stdout == "[(1,), (2,)]\n"
+            assert (await go(sandbox.commands.run(rows))).stdout == "[]\n"
+
+
+@case("fork")
+async def a_copy_has_a_name_and_a_machine_id_of_its_own(sdk):
+    async with sdk.sandbox() as sandbox:
+        await go(sandbox.commands.run("echo 0123456789abcdef0123456789abcdef > /etc/machine-id", user="root"))
+        about = "hostname; cat /etc/hostname /etc/machine-id; getent hosts $(hostname) > /dev/null && echo known"
+        before = (await go(sandbox.commands.run(about))).stdout.split()
+        async with forked(sdk, sandbox, count=2, timeout=60) as copies:
+            for copy in copies:
+                name, file, machine, known = (await go(copy.commands.run(about))).stdout.split()
+                assert name == file == copy.sandbox_id and known == "known"
+                assert len(machine) == 32 and machine != before[2]
+            assert (await go(sandbox.commands.run(about))).stdout.split() == before
+            # It keeps them.
+            await go(copies[0].pause())
+            await go(copies[0].connect())
+            assert (await go(copies[0].commands.run("hostname"))).stdout.strip() == copies[0].sandbox_id
 
 
 @case("fork")

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use isopod_node::base::list_generations;
-use isopod_node::{StateRoot, list_layers};
+use isopod_node::{KeptEntry, StateRoot, list_kept, list_layers};
 use serde::Serialize;
 
 use crate::args::JsonArgs;
@@ -36,6 +36,9 @@ pub(super) fn run(state_dir: &Path, args: &JsonArgs) -> anyhow::Result<ExitCode>
         bytes: disk_bytes(state.path()),
         in_use: true,
     });
+    let kept = list_kept(&state)?;
+    rows.extend(kept.sandboxes.iter().filter_map(|sandbox| memory_row("paused", sandbox)));
+    rows.extend(kept.snapshots.iter().filter_map(|snapshot| memory_row("snapshot", snapshot)));
     if args.json {
         print_json_pretty(&rows);
     } else {
@@ -51,6 +54,12 @@ pub(super) fn run(state_dir: &Path, args: &JsonArgs) -> anyhow::Result<ExitCode>
         }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// What saved memory takes. The files of paused sandboxes and of snapshots are among the writable layers.
+fn memory_row(kind: &'static str, kept: &KeptEntry) -> Option<Row> {
+    let bytes = allocated(kept.memory.as_ref()?);
+    Some(Row { kind, name: kept.id.clone(), bytes, in_use: true })
 }
 
 /// The image where there is one, else the plain directories.

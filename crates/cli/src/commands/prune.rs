@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use isopod_disk::DiskOptions;
 use isopod_node::base::{BaseError, BaseOptions, Generation, current_fingerprint, list_generations, remove_generation};
 use isopod_node::{
-    StateRoot, count_sandboxes, guest_program_bytes, list_layers, remove_layer, remove_unfinished, sweep_abandoned,
+    StateRoot, guest_program_bytes, list_kept, list_layers, remove_layer, remove_unfinished, sweep_abandoned,
 };
 use serde_json::json;
 
@@ -39,15 +39,18 @@ pub(super) fn run(state_dir: &Path, args: &PruneArgs) -> anyhow::Result<ExitCode
             }
         }
     }
-    let kept = count_sandboxes(&state)?;
+    let kept = list_kept(&state)?;
+    let (sandboxes, snapshots) = (kept.sandboxes.len(), kept.snapshots.len());
     if args.json {
-        let value =
-            json!({"homes": report.homes, "sandboxes": report.executions, "templates": templates, "kept": kept});
+        let value = json!({"homes": report.homes, "sandboxes": report.executions, "templates": templates, "kept": sandboxes, "kept_snapshots": snapshots});
         crate::say::print_json(&value);
     } else {
         say!("removed {} abandoned sandboxes and {} templates", report.executions, templates.len());
-        if kept > 0 {
-            say!("kept {kept} sandboxes that run or are paused, with the templates that they stand on");
+        if sandboxes > 0 {
+            say!("kept {sandboxes} sandboxes that run or are paused, with the templates that they stand on");
+        }
+        if snapshots > 0 {
+            say!("kept {snapshots} snapshots; remove those that you don't need with `isopod snapshot rm`");
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use isopod_node::{StateRoot, count_sandboxes, remove_everything};
+use isopod_node::{StateRoot, list_kept, remove_everything};
 use isopod_storage::{ClientError, StorageClient};
 
 use super::storage;
@@ -45,10 +45,19 @@ fn end_storage(state_dir: &Path) -> std::io::Result<()> {
 
 /// Sandboxes go on when the server is down, so whoever answers is told how many there are.
 fn confirmed(state: &StateRoot) -> anyhow::Result<bool> {
-    let sandboxes = match count_sandboxes(state) {
-        Ok(0) => "No sandbox runs or is paused.".to_owned(),
-        Ok(1) => "1 sandbox runs or is paused; it ends and its files are lost.".to_owned(),
-        Ok(count) => format!("{count} sandboxes run or are paused; they end and their files are lost."),
+    let sandboxes = match list_kept(state) {
+        Ok(kept) => {
+            let sandboxes = match kept.sandboxes.len() {
+                0 => "No sandbox runs or is paused.".to_owned(),
+                1 => "1 sandbox runs or is paused; it ends and its files are lost.".to_owned(),
+                count => format!("{count} sandboxes run or are paused; they end and their files are lost."),
+            };
+            match kept.snapshots.len() {
+                0 => sandboxes,
+                1 => format!("{sandboxes} 1 snapshot is lost too."),
+                count => format!("{sandboxes} {count} snapshots are lost too."),
+            }
+        }
         Err(error) => format!("Some sandboxes may run or be paused ({error}); they end and their files are lost."),
     };
     eprint!("{sandboxes} This removes {} with all templates. Go on? [y/N] ", state.path().display());

@@ -18,6 +18,9 @@ fn every_limit_was_tried_in_a_sandbox_and_bites() {
     for what in ["kernel", "cgroups", "boot clock", "sandbox", "memory limit", "cpu limit", "pids limit"] {
         assert_eq!(verdict_of(what), "ok", "{what}: {findings:#?}");
     }
+    if isopod_testkit::criu().is_ok() {
+        assert_eq!(verdict_of("saved memory"), "ok", "{findings:#?}");
+    }
     // A host without btrfs tools says so instead.
     if verdict_of("disk") == "ok" {
         assert_eq!(verdict_of("disk limit"), "ok", "{findings:#?}");

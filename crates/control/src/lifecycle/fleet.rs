@@ -63,6 +63,7 @@ pub(crate) struct FleetSettings {
     pub(crate) sandbox_limits: Limits,
     pub(crate) max_lifetime: Duration,
     pub(crate) create_timeout: Duration,
+    pub(crate) memory_timeout: Duration,
     pub(crate) node_timeout: Duration,
     pub(crate) connections_per_sandbox: usize,
     pub(crate) upstream_idle: Duration,

@@ -11,6 +11,7 @@
 mod files;
 mod finish;
 mod hold;
+mod identity;
 mod release;
 mod restore;
 mod root;

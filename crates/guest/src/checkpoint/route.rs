@@ -3,14 +3,23 @@
 use http::{Method, Request, StatusCode};
 use hyper::body::Incoming;
 use isopod_wire::checkpoint::{
-    FILES_PATH, HOLD_PATH, RELEASE_PATH, RESTORE_FILES_PATH, RESTORE_FINISH_PATH, RESTORE_PATH, STATE_PATH,
+    FILES_PATH, HOLD_PATH, IDENTITY_PATH, RELEASE_PATH, RESTORE_FILES_PATH, RESTORE_FINISH_PATH, RESTORE_PATH,
+    STATE_PATH,
 };
 
-use crate::checkpoint::{Checkpoint, files, finish, hold, release, restore, state};
+use crate::checkpoint::{Checkpoint, files, finish, hold, identity, release, restore, state};
 use crate::http::{HttpError, Query, Reply, check_host};
 
-const ALL: [&str; 7] =
-    [HOLD_PATH, STATE_PATH, FILES_PATH, RELEASE_PATH, RESTORE_FILES_PATH, RESTORE_PATH, RESTORE_FINISH_PATH];
+const ALL: [&str; 8] = [
+    HOLD_PATH,
+    STATE_PATH,
+    FILES_PATH,
+    RELEASE_PATH,
+    RESTORE_FILES_PATH,
+    RESTORE_PATH,
+    RESTORE_FINISH_PATH,
+    IDENTITY_PATH,
+];
 
 pub(crate) fn has_route(path: &str) -> bool {
     ALL.contains(&path)
@@ -30,6 +39,7 @@ pub(crate) async fn answer(checkpoint: &Checkpoint, request: Request<Incoming>) 
             let is_copy = Query::parse(request.uri().query()).get("copy") == Some("true");
             finish::finish(checkpoint, is_copy).await
         }
+        (&Method::POST, IDENTITY_PATH) => identity::identity(Query::parse(request.uri().query()).get("name")).await,
         _ => Err(HttpError::new(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not possible on {path}"))),
     }
 }

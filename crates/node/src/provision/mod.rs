@@ -151,6 +151,32 @@ pub(crate) enum LayerSource<'a> {
     CopyOf(&'a str),
 }
 
+/// A sandbox to prepare.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan<'a> {
+    pub(crate) template: &'a Arc<Template>,
+    pub(crate) limits: &'a Limits,
+    pub(crate) features: KernelFeatures,
+    pub(crate) layer: LayerSource<'a>,
+    /// If it is not the usual one.
+    pub(crate) host_name: Option<String>,
+    pub(crate) restored: Option<&'a ForRestore>,
+}
+
+impl<'a> Plan<'a> {
+    /// An ordinary sandbox.
+    pub(crate) fn new(template: &'a Arc<Template>, limits: &'a Limits) -> Self {
+        Self {
+            template,
+            limits,
+            features: KernelFeatures::default(),
+            layer: LayerSource::New,
+            host_name: None,
+            restored: None,
+        }
+    }
+}
+
 /// What a sandbox needs so that saved processes can be restored in it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ForRestore {
@@ -191,18 +217,12 @@ impl Provisioner {
     }
 
     /// Prepares a sandbox. On an error, nothing is left.
-    pub(crate) fn prepare(
-        &self,
-        execution: ExecutionId,
-        template: &Arc<Template>,
-        limits: &Limits,
-        features: KernelFeatures,
-        layer: LayerSource<'_>,
-        restored: Option<&ForRestore>,
-    ) -> Result<PreparedSandbox, ProvisionError> {
+    pub(crate) fn prepare(&self, execution: ExecutionId, plan: Plan<'_>) -> Result<PreparedSandbox, ProvisionError> {
+        let Plan { template, limits, features, layer, host_name, restored } = plan;
         let mut record = Record::new(execution, &template.name, template.generation(), *limits);
         let is_own = !matches!(layer, LayerSource::Of(_));
         record.area = is_own.then(|| record.execution.as_str().to_owned());
+        record.host_name = host_name;
         let remains = Remains::of(&record, &self.home);
         let prepared = self.prepare_steps(record, template, limits, layer, Purpose::Sandbox(features), restored);
         prepared.inspect_err(|_| dispose(&self.host, &remains))
@@ -265,7 +285,7 @@ impl Provisioner {
             layers: template.root_with(&templates, &upper),
             guest: self.guest.as_fd(),
             tmpfs_bytes: tmpfs_bytes(limits),
-            host_name: HOST_NAME,
+            host_name: record.host_name.as_deref().unwrap_or(HOST_NAME),
             proc_overrides: &ProcOverrides::for_limits(limits),
             features: purpose.features(),
             boot_id: restored.and_then(|restored| restored.boot_id.as_deref()),

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use isopod_checkpoint::MEMORY;
 use isopod_isolation::cgroup::SandboxCgroup;
 use isopod_wire::ExecutionId;
 use isopod_wire::node::{EndReason, Incarnation, NodeEvent, NodeState};
@@ -14,7 +15,6 @@ use super::build_recipe::is_of_a_build;
 use super::watch::blockable_exit;
 use super::{Inner, Processes, Sandbox, Sandboxes};
 use crate::boot::{ProcessIdentity, boot_id};
-use crate::checkpoint::MEMORY;
 use crate::disposal::{Remains, dispose, stop};
 use crate::guest_request::{self, GUEST_SOCKET};
 use crate::record::Record;

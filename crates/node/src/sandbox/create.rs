@@ -12,7 +12,7 @@ use super::watch::blockable_exit;
 use super::{Inner, Processes, Sandbox, Sandboxes};
 use crate::admission::why_full;
 use crate::guest_request;
-use crate::provision::{LayerSource, ProvisionError, ReadySandbox};
+use crate::provision::{Plan, ProvisionError, ReadySandbox};
 use crate::record::random_execution_id;
 use crate::start::CREATE_TIMEOUT;
 use crate::template::Template;
@@ -58,7 +58,8 @@ impl Sandboxes {
         let sandboxes = Arc::clone(self);
         let wanted = spec.clone();
         let made = tokio::task::spawn_blocking(move || {
-            sandboxes.make_on(&template, &wanted, LayerSource::New, None, Mounting::First)
+            let plan = Plan { features: wanted.features, ..Plan::new(&template, &wanted.limits) };
+            sandboxes.make_on(plan, &wanted, Mounting::First)
         })
         .await;
         let ready = made.map_err(failed)?.map_err(full_or_failed)?;
@@ -121,15 +122,8 @@ impl Sandboxes {
         let ready = match self.launch_prepared(template_pool, &template, spec) {
             Some(ready) => ready,
             None => {
-                let (limits, features) = (&spec.limits, spec.features);
-                let prepared = self.provisioner.prepare(
-                    random_execution_id(),
-                    &template,
-                    limits,
-                    features,
-                    LayerSource::New,
-                    None,
-                )?;
+                let plan = Plan { features: spec.features, ..Plan::new(&template, &spec.limits) };
+                let prepared = self.provisioner.prepare(random_execution_id(), plan)?;
                 self.provisioner.launch(prepared, &spec.limits)?
             }
         };

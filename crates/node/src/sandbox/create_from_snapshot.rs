@@ -1,7 +1,10 @@
 //! Creates a sandbox from a snapshot.
 
+use std::fs::File;
 use std::sync::Arc;
 
+use isopod_checkpoint::MemoryError;
+use isopod_guest_client::checkpoint::Checkpoint;
 use isopod_wire::SnapshotId;
 use isopod_wire::node::{CreateError, Incarnation, SandboxSpec};
 
@@ -10,11 +13,25 @@ use super::create::{failed, full_or_failed};
 use super::restore_memory::SavedMemory;
 use super::snapshot::Snapshot;
 use crate::admission::why_full;
-use crate::checkpoint::MemoryError;
-use crate::provision::{LayerSource, ProvisionError, ReadySandbox};
-use crate::record::random_execution_id;
+use crate::guest_request::socket_in;
+use crate::provision::{LayerSource, Plan, ReadySandbox};
 use crate::start::CREATE_TIMEOUT;
 use crate::workspace::Mounting;
+
+/// What a sandbox is to the one that its snapshot was taken of.
+#[derive(Clone, Debug)]
+pub(super) enum Relation {
+    /// Another one, which differs where that matters. The source may go on.
+    Copy,
+    /// Itself, put back.
+    Itself { host_name: Option<String> },
+}
+
+impl Relation {
+    fn is_copy(&self) -> bool {
+        matches!(self, Self::Copy)
+    }
+}
 
 impl Sandboxes {
     pub(super) async fn create_from_snapshot(
@@ -22,17 +39,17 @@ impl Sandboxes {
         id: &SnapshotId,
         spec: SandboxSpec,
     ) -> Result<Incarnation, CreateError> {
-        let (ready, spec) = self.start_from_snapshot(id, spec, true).await?;
+        let (ready, spec) = self.start_from_snapshot(id, spec, Relation::Copy).await?;
         let incarnation = Incarnation { sandbox: spec.sandbox.clone(), execution: ready.record.execution.clone() };
         self.enter(ready, spec, incarnation).await
     }
 
-    /// Starts a sandbox from a snapshot, without an owner yet. A copy differs from its source, where that goes on too.
+    /// Starts a sandbox from a snapshot, without an owner yet.
     pub(super) async fn start_from_snapshot(
         self: &Arc<Self>,
         id: &SnapshotId,
         mut spec: SandboxSpec,
-        is_copy: bool,
+        relation: Relation,
     ) -> Result<(ReadySandbox, SandboxSpec), CreateError> {
         let snapshot = self.snapshots.get(id).ok_or_else(|| CreateError::UnknownSnapshot(id.clone()))?;
         // A sandbox is what its record says, and does not need the snapshot any more.
@@ -43,21 +60,34 @@ impl Sandboxes {
             return Err(CreateError::Full(reason));
         }
         let memory = self.memory_of(&snapshot)?;
-        let ready = self.launch_copy(snapshot, &spec, memory.clone(), is_copy).await?;
-        let started = match self.init_guest(&ready, &spec).await {
-            Ok(()) => match memory {
-                Some(memory) => self.restore_memory(&ready, &spec, memory, is_copy).await.map_err(not_restored),
-                None => Ok(()),
-            },
-            Err(error) => Err(failed(error)),
-        };
-        match started {
+        let ready = self.launch_copy(snapshot, &spec, memory.clone(), &relation).await?;
+        match self.start_copy(&ready, &spec, memory, &relation).await {
             Ok(()) => Ok((ready, spec)),
             Err(error) => {
                 self.discard(ready).await;
                 Err(error)
             }
         }
+    }
+
+    async fn start_copy(
+        &self,
+        ready: &ReadySandbox,
+        spec: &SandboxSpec,
+        memory: Option<SavedMemory>,
+        relation: &Relation,
+    ) -> Result<(), CreateError> {
+        self.init_guest(ready, spec).await.map_err(failed)?;
+        if let Some(memory) = memory {
+            let restored = self.restore_memory(ready, spec, memory, relation.is_copy()).await;
+            restored.map_err(|error: MemoryError| CreateError::Memory(isopod_wire::error_chain(&error)))?;
+        }
+        if let (Relation::Copy, Some(name)) = (relation, &ready.record.host_name) {
+            // Not earlier: processes may have the files open.
+            let directory = File::open(&ready.directory).map_err(failed)?;
+            Checkpoint::over_unix(socket_in(&directory)).set_identity(name).await.map_err(failed)?;
+        }
+        Ok(())
     }
 
     fn memory_of(&self, snapshot: &Snapshot) -> Result<Option<SavedMemory>, CreateError> {
@@ -71,41 +101,30 @@ impl Sandboxes {
         snapshot: Snapshot,
         spec: &SandboxSpec,
         memory: Option<SavedMemory>,
-        is_copy: bool,
+        relation: &Relation,
     ) -> Result<ReadySandbox, CreateError> {
-        let (sandboxes, spec) = (Arc::clone(self), spec.clone());
+        let (sandboxes, spec, relation) = (Arc::clone(self), spec.clone(), relation.clone());
         let launched = tokio::task::spawn_blocking(move || {
             let template = sandboxes
                 .template_of(&snapshot.record)
                 .map_err(|error| CreateError::Memory(format!("its template is no longer there: {error}")))?;
-            let area = snapshot.record.area.as_deref().map_or(LayerSource::New, LayerSource::CopyOf);
-            let of = if is_copy { SavedMemory::for_copy } else { SavedMemory::for_resume };
-            let restored = memory.as_ref().map(of);
-            let provisioner = &sandboxes.provisioner;
-            let launch = || {
-                let execution = random_execution_id();
-                let prepared =
-                    provisioner.prepare(execution, &template, &spec.limits, spec.features, area, restored.as_ref())?;
-                let ready = provisioner.launch(prepared, &spec.limits)?;
-                match sandboxes.apply_spec(&ready, &spec, Mounting::First) {
-                    Ok(()) => {
-                        if memory.is_none() {
-                            provisioner.bring_up(&ready, CREATE_TIMEOUT);
-                        }
-                        Ok(ready)
-                    }
-                    Err(error) => {
-                        provisioner.discard_ready(ready);
-                        Err(error)
-                    }
-                }
+            let (host_name, restored) = match relation {
+                Relation::Copy => (Some(spec.sandbox.as_str().to_owned()), memory.as_ref().map(SavedMemory::for_copy)),
+                Relation::Itself { host_name } => (host_name, memory.as_ref().map(SavedMemory::for_resume)),
             };
-            launch().map_err(|error: ProvisionError| full_or_failed(error))
+            let plan = Plan {
+                features: spec.features,
+                layer: snapshot.record.area.as_deref().map_or(LayerSource::New, LayerSource::CopyOf),
+                host_name,
+                restored: restored.as_ref(),
+                ..Plan::new(&template, &spec.limits)
+            };
+            let ready = sandboxes.make_on(plan, &spec, Mounting::First).map_err(full_or_failed)?;
+            if memory.is_none() {
+                sandboxes.provisioner.bring_up(&ready, CREATE_TIMEOUT);
+            }
+            Ok(ready)
         });
         launched.await.map_err(failed)?
     }
-}
-
-fn not_restored(error: MemoryError) -> CreateError {
-    CreateError::Memory(isopod_wire::error_chain(&error))
 }

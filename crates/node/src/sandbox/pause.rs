@@ -1,11 +1,11 @@
 //! Pauses a sandbox.
 
+use isopod_checkpoint::MEMORY;
 use isopod_isolation::cgroup::CgroupError;
 use isopod_wire::node::{Incarnation, NodeError, NodeState, PauseMode};
 
 use super::save_memory::remove;
 use super::{Inner, Sandbox, Sandboxes};
-use crate::checkpoint::MEMORY;
 
 impl Sandboxes {
     pub(crate) async fn pause(&self, incarnation: &Incarnation, mode: PauseMode) -> Result<(), NodeError> {

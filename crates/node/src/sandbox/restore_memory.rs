@@ -1,13 +1,16 @@
 //! Restores saved processes in a sandbox that was just launched.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
+use isopod_checkpoint::{Criu, MemoryError, Restore, Saved, restore};
+use isopod_guest_client::checkpoint::Checkpoint;
 use isopod_isolation::launch::RestoredRights;
 use isopod_wire::node::SandboxSpec;
 
 use super::Sandboxes;
-use crate::checkpoint::{Criu, MemoryError, Restore, Saved, restore};
+use crate::guest_request::socket_in;
 use crate::provision::{ForRestore, ReadySandbox};
 
 /// Saved processes, and the program that restores them.
@@ -44,6 +47,7 @@ impl Sandboxes {
         is_copy: bool,
     ) -> Result<(), MemoryError> {
         let gone = || MemoryError::Refused("the new sandbox has ended".to_owned());
+        let opened = File::open(&ready.directory).map_err(|_| gone())?;
         let init = ready.record.init.as_ref().ok_or_else(gone)?.pid;
         let restored = restore(Restore {
             backend: Arc::clone(&self.provisioner.backend),
@@ -51,6 +55,7 @@ impl Sandboxes {
             init,
             pidfd: ready.pidfd.try_clone().map_err(|_| gone())?,
             cgroup: ready.cgroup.clone(),
+            guest: Checkpoint::over_unix(socket_in(&opened)),
             directory: ready.directory.clone(),
             rights: RestoredRights { init, first_id: ready.slot.first_id(), features: spec.features },
             memory: memory.directory,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use isopod_checkpoint::MEMORY;
 use isopod_wire::node::{Incarnation, NodeError, NodeState, SandboxSpec};
 
 use super::pause::{failed, save, undo};
@@ -9,9 +10,8 @@ use super::restore_memory::SavedMemory;
 use super::save_memory::memory_error;
 use super::watch::blockable_exit;
 use super::{Inner, Processes, Sandbox, Sandboxes};
-use crate::checkpoint::MEMORY;
 use crate::guest_request;
-use crate::provision::{ForRestore, LayerSource, ProvisionError, Provisioner, ReadySandbox};
+use crate::provision::{LayerSource, Plan, ProvisionError, Provisioner, ReadySandbox};
 use crate::record::{Record, random_execution_id};
 use crate::start::CREATE_TIMEOUT;
 use crate::template::{Template, TemplateError};
@@ -52,8 +52,14 @@ impl Sandboxes {
             (inner.record.clone(), spec.clone(), memory.as_ref().map(SavedMemory::for_resume));
         let made = tokio::task::spawn_blocking(move || {
             let template = sandboxes.template_of(&record)?;
-            let layer = record.area.as_deref().map_or(LayerSource::New, LayerSource::Of);
-            let ready = sandboxes.make_on(&template, &wanted, layer, restored.as_ref(), Mounting::Resume)?;
+            let plan = Plan {
+                features: wanted.features,
+                layer: record.area.as_deref().map_or(LayerSource::New, LayerSource::Of),
+                host_name: record.host_name.clone(),
+                restored: restored.as_ref(),
+                ..Plan::new(&template, &wanted.limits)
+            };
+            let ready = sandboxes.make_on(plan, &wanted, Mounting::Resume)?;
             if restored.is_none() {
                 sandboxes.provisioner.bring_up(&ready, CREATE_TIMEOUT);
             }
@@ -101,14 +107,11 @@ impl Sandboxes {
 
     pub(super) fn make_on(
         &self,
-        template: &Arc<Template>,
+        plan: Plan<'_>,
         spec: &SandboxSpec,
-        layer: LayerSource<'_>,
-        restored: Option<&ForRestore>,
         mounting: Mounting,
     ) -> Result<ReadySandbox, ProvisionError> {
-        let (limits, features) = (&spec.limits, spec.features);
-        let prepared = self.provisioner.prepare(random_execution_id(), template, limits, features, layer, restored)?;
+        let prepared = self.provisioner.prepare(random_execution_id(), plan)?;
         let ready = self.provisioner.launch(prepared, &spec.limits)?;
         match self.apply_spec(&ready, spec, mounting) {
             Ok(()) => Ok(ready),

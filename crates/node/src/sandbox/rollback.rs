@@ -6,6 +6,7 @@ use isopod_wire::SnapshotId;
 use isopod_wire::node::{CreateError, Incarnation, NodeError, NodeState};
 
 use super::Sandboxes;
+use super::create_from_snapshot::Relation;
 use super::pause::{failed, save};
 use crate::disposal::{Remains, dispose};
 
@@ -21,7 +22,8 @@ impl Sandboxes {
         let (NodeState::Running, false, Some(spec)) = (inner.state(), inner.ending, inner.record.spec.clone()) else {
             return Err(NodeError::WrongState { incarnation: incarnation.clone(), state: inner.state() });
         };
-        let (ready, spec) = self.start_from_snapshot(snapshot, spec, false).await.map_err(|error| match error {
+        let itself = Relation::Itself { host_name: inner.record.host_name.clone() };
+        let (ready, spec) = self.start_from_snapshot(snapshot, spec, itself).await.map_err(|error| match error {
             CreateError::Memory(reason) => NodeError::Memory { incarnation: incarnation.clone(), reason },
             other => failed(&old, "roll back", other),
         })?;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use isopod_checkpoint::Criu;
 use isopod_wire::node::{Incarnation, NodeError, NodeEvent, NodeSandbox};
 use isopod_wire::{Limits, SandboxId};
 use tokio::sync::mpsc;
@@ -13,7 +14,6 @@ use super::build_recipe::is_of_a_build;
 use super::snapshot::Snapshots;
 use super::{Inner, Sandbox};
 use crate::base::BaseOptions;
-use crate::checkpoint::Criu;
 use crate::exits::ExitWatcher;
 use crate::guest_request::GUEST_SOCKET;
 use crate::home::HomeKind;

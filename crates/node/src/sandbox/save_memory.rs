@@ -5,12 +5,12 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use isopod_checkpoint::{Criu, MEMORY, MemoryError, Save, Saved, Saving, save};
 use isopod_isolation::launch::RestoredRights;
 use isopod_wire::node::{Incarnation, NodeError, NodeState};
 
 use super::pause::{failed, save as save_record};
 use super::{Inner, Sandbox, Sandboxes};
-use crate::checkpoint::{Criu, MEMORY, MemoryError, Save, Saved, Saving, save};
 use crate::disposal::{Remains, stop};
 
 /// What a dump leaves free on the disk of the state directory.

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use isopod_checkpoint::{MEMORY, Saved};
 use isopod_wire::node::{Incarnation, NodeError, NodeSnapshot, NodeState};
 use isopod_wire::{Bytes, SnapshotId};
 
 use super::pause::{failed, save};
 use super::{Inner, Sandbox, Sandboxes};
-use crate::checkpoint::{MEMORY, Saved};
 use crate::disposal::{Remains, dispose};
 use crate::record::{Record, SnapshotRecord, random_execution_id};
 use crate::state::make_private_directory;

@@ -4,6 +4,7 @@
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
+use isopod_checkpoint::{MEMORY, wait_until_untraced};
 use isopod_guest_client::checkpoint::Checkpoint;
 use isopod_wire::node::NodeState;
 use rustix::process::{Pid, Signal, kill_process};
@@ -11,7 +12,6 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::pause::save;
 use super::save_memory::remove;
 use super::{Sandbox, Sandboxes};
-use crate::checkpoint::{MEMORY, wait_until_untraced};
 
 impl Sandboxes {
     /// Lets the processes of an adopted sandbox go on, in the background. Whoever uses the sandbox meanwhile waits.

@@ -205,7 +205,11 @@ async fn a_server_that_dies_in_the_middle_of_a_change_leaves_it_done_or_undone()
 #[tokio::test]
 async fn a_node_that_answers_too_late_is_believed_all_the_same() {
     use std::sync::atomic::Ordering::Relaxed;
-    let server = Server::start_with(|config| config.control.node_timeout = Duration::from_millis(100)).await;
+    let server = Server::start_with(|config| {
+        config.control.node_timeout = Duration::from_millis(100);
+        config.control.memory_timeout = Duration::from_millis(100);
+    })
+    .await;
     let id = server.create(json!({})).await;
     let shown = || async { server.client.get(&format!("/sandboxes/{id}")).await.json["state"].clone() };
     server.node.faults.change_takes.store(400, Relaxed);

@@ -447,7 +447,7 @@ async fn what_is_asked_during_a_snapshot_waits_its_turn() {
 #[tokio::test]
 async fn a_snapshot_that_fails_leaves_nothing() {
     let server = Server::start_with(|config| {
-        config.control.node_timeout = Duration::from_millis(100);
+        config.control.memory_timeout = Duration::from_millis(100);
         config.control.recheck_every = Duration::from_millis(50);
     })
     .await;

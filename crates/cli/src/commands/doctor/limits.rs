@@ -6,11 +6,11 @@ use std::path::Path;
 use anyhow::Context;
 use isopod_client::guest::{Guest, Output, StartProcess};
 use isopod_isolation::cgroup::{Cgroups, Layout, SandboxCgroup};
-use isopod_node::{Node, StateRoot};
+use isopod_node::{Node, NodeConfig, StateRoot};
 use isopod_wire::node::{NodeApi, SandboxSpec};
 use isopod_wire::{Bytes, Limits, NetworkPolicy, SandboxId};
 
-use super::Finding;
+use super::{Finding, memory};
 use crate::commands::node_config;
 
 const MEMORY: Bytes = Bytes::mib(128);
@@ -43,19 +43,22 @@ pub(super) async fn measure(state_dir: &Path, with_disk: bool) -> Vec<Finding> {
 }
 
 async fn try_all(state_dir: &Path, with_disk: bool) -> anyhow::Result<Vec<Finding>> {
-    let node = Node::open(StateRoot::open(state_dir)?, node_config::for_command(state_dir)?).await?;
+    let config = NodeConfig { criu: node_config::find_criu(), ..node_config::for_command(state_dir)? };
+    let node = Node::open(StateRoot::open(state_dir)?, config).await?;
     let findings = try_in(&node, state_dir, with_disk).await;
     node.close().await;
     findings
 }
 
 async fn try_in(node: &Node, state_dir: &Path, with_disk: bool) -> anyhow::Result<Vec<Finding>> {
-    let incarnation = node.create(spec(with_disk)?).await.context("could not make a sandbox")?;
+    let spec = spec(with_disk)?;
+    let incarnation = node.create(spec.clone()).await.context("could not make a sandbox")?;
     let guest = Guest::over_unix(node.guest_socket(&incarnation).context("the sandbox is gone")?).with_user("user");
     let tag = StateRoot::open(state_dir)?.tag().to_owned();
     let cgroup = Cgroups::open(Layout::detect()?, &tag)?.group(incarnation.execution.as_str());
 
     let mut findings = vec![Finding::ok("sandbox", "one was made, and its guest answers")];
+    findings.extend(memory::try_saving(node, &incarnation, &spec).await);
     findings.push(told("memory limit", &format!("{MEMORY} of memory"), try_memory(&guest, &cgroup).await?));
     findings.push(told("cpu limit", "a quarter of a CPU", try_cpu(&guest, &cgroup).await?));
     if with_disk {

@@ -1,6 +1,7 @@
 //! `isopod doctor`: what this machine can and cannot do, and how to change it.
 
 mod limits;
+mod memory;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -10,11 +11,10 @@ use isopod_isolation::cgroup::Layout;
 use isopod_isolation::launch::{exposes_privileged_processes, has_time_namespaces};
 use isopod_network::{NetworkConfig, preflight};
 use isopod_node::base::{BaseFacts, BaseOptions, ensure_base};
-use isopod_node::{PackageDifference, StateRoot, check_criu, guest_program_bytes, package_differences};
+use isopod_node::{PackageDifference, StateRoot, guest_program_bytes, package_differences};
 use serde::Serialize;
 
 use crate::args::JsonArgs;
-use crate::commands::node_config::find_criu;
 use crate::host_packages::{list, missing_packages_beside};
 use crate::say::print_json_pretty;
 
@@ -86,7 +86,7 @@ async fn examine(state_dir: &Path) -> Vec<Finding> {
     findings.extend(network_findings());
     findings.extend(inotify());
     findings.push(boot_clock(has_time_namespaces()));
-    findings.push(memory());
+    findings.push(memory::program());
     match StateRoot::open(state_dir) {
         Ok(state) => {
             let disk = disk(&state);
@@ -103,17 +103,6 @@ async fn examine(state_dir: &Path) -> Vec<Finding> {
         }
     }
     findings
-}
-
-/// Whether the memory of sandboxes can be saved.
-fn memory() -> Finding {
-    match find_criu().and_then(|path| check_criu(&path).map(|()| path)) {
-        Ok(path) => Finding::ok("memory", format!("pauses to disk, snapshots and forks, with {}", path.display())),
-        Err(reason) => {
-            let hint = "without CRIU, pauses stay in RAM, and snapshots have only files: see docs/snapshots.md";
-            Finding::warn("memory", reason, hint)
-        }
-    }
 }
 
 fn platform() -> Finding {

@@ -58,7 +58,7 @@ impl Controller {
         intent.auto_pause = auto_pause.unwrap_or(intent.auto_pause);
         self.save_intent(intent).await?;
         (self.slot, self.started, self.deadline) = (Some(slot), started, deadline);
-        let asked = self.ask_node(move |node| async move {
+        let asked = self.ask_node_for_memory(move |node| async move {
             if from == From::Files {
                 forget_memory(node.as_ref(), &incarnation).await?;
             }

@@ -22,7 +22,8 @@ impl Controller {
             return Err(error);
         }
         let id = snapshot.id;
-        let replaced = self.ask_node(move |node| async move { node.rollback(&incarnation, &id).await }).await;
+        let replaced =
+            self.ask_node_for_memory(move |node| async move { node.rollback(&incarnation, &id).await }).await;
         self.life = life;
         match replaced {
             Ok(incarnation) => {

@@ -2,6 +2,7 @@
 //! ends, the controller adopts the state that the node then reports.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use isopod_store::{Ending, State};
 use isopod_wire::node::{NodeApi, NodeError, NodeState, PauseMode};
@@ -20,7 +21,30 @@ impl Controller {
         T: Send + 'static,
         F: Future<Output = Result<T, NodeError>> + Send + 'static,
     {
-        let limit = self.fleet.settings.node_timeout;
+        self.ask_node_within(self.fleet.settings.node_timeout, call).await
+    }
+
+    /// Calls the node for something that takes longer the more memory a sandbox has.
+    pub(super) async fn ask_node_for_memory<T, F>(
+        &mut self,
+        call: impl FnOnce(Arc<dyn NodeApi>) -> F,
+    ) -> Result<T, ActError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, NodeError>> + Send + 'static,
+    {
+        self.ask_node_within(self.fleet.settings.memory_timeout, call).await
+    }
+
+    async fn ask_node_within<T, F>(
+        &mut self,
+        limit: Duration,
+        call: impl FnOnce(Arc<dyn NodeApi>) -> F,
+    ) -> Result<T, ActError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, NodeError>> + Send + 'static,
+    {
         let mut asking = tokio::spawn(call(Arc::clone(&self.fleet.node)));
         match tokio::time::timeout(limit, &mut asking).await {
             Ok(Ok(answer)) => answer.map_err(ActError::Node),

@@ -17,7 +17,8 @@ impl Controller {
             return Err(ActError::GuestUnresponsive);
         }
         let incarnation = self.incarnation()?;
-        let asked = self.ask_node(move |node| async move { node.snapshot(&incarnation, &id, with_memory).await });
+        let asked =
+            self.ask_node_for_memory(move |node| async move { node.snapshot(&incarnation, &id, with_memory).await });
         match asked.await {
             Err(ActError::Node(NodeError::NotFound(_))) => {
                 self.gone(Ending::Lost).await;

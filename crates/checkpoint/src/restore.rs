@@ -17,13 +17,12 @@ use isopod_wire::checkpoint::RestoredEnd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use super::criu::{Criu, restore_arguments};
-use super::failure::reason_in;
-use super::processes::inside_pid;
-use super::save::blocking;
-use super::saved::{FILES, IMAGES, STATE, Saved};
-use super::{Doing as _, MemoryError};
-use crate::guest_request::socket_in;
+use crate::criu::{Criu, restore_arguments};
+use crate::failure::reason_in;
+use crate::processes::inside_pid;
+use crate::save::blocking;
+use crate::saved::{FILES, IMAGES, STATE, Saved};
+use crate::{Doing as _, MemoryError};
 
 /// How long a restore may take.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(120);
@@ -32,33 +31,34 @@ const ROOT_TIMEOUT: Timespec = Timespec { tv_sec: 5, tv_nsec: 0 };
 /// How long CRIU's own processes may take to end.
 const HELPERS_TIMEOUT: Duration = Duration::from_secs(2);
 const HELPERS_PAUSE: Duration = Duration::from_millis(1);
-/// CRIU's own directory, in that of the execution.
+/// CRIU's own directory.
 const WORK_DIRECTORY: &str = "restore";
 
 /// Where to restore, and what.
 #[derive(Debug)]
-pub(crate) struct Restore {
-    pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) criu: Arc<Criu>,
+pub struct Restore {
+    pub backend: Arc<dyn Backend>,
+    pub criu: Arc<Criu>,
     /// The first process, on the host.
-    pub(crate) init: u32,
-    pub(crate) pidfd: OwnedFd,
-    pub(crate) cgroup: SandboxCgroup,
-    /// The directory of the execution.
-    pub(crate) directory: PathBuf,
+    pub init: u32,
+    pub pidfd: OwnedFd,
+    pub cgroup: SandboxCgroup,
+    /// The guest, which has its settings.
+    pub guest: Checkpoint,
+    /// A directory for root alone, in which CRIU gets one of its own.
+    pub directory: PathBuf,
     /// The rights that its processes may have.
-    pub(crate) rights: RestoredRights,
+    pub rights: RestoredRights,
     /// The directory of the saved processes.
-    pub(crate) memory: PathBuf,
-    pub(crate) saved: Saved,
+    pub memory: PathBuf,
+    pub saved: Saved,
     /// Whether those that they were saved from go on too.
-    pub(crate) is_copy: bool,
+    pub is_copy: bool,
 }
 
 /// Restores the processes and lets them run. After an error, the sandbox cannot be used.
-pub(crate) async fn restore(restore: Restore) -> Result<(), MemoryError> {
-    let directory = File::open(&restore.directory).doing("open the sandbox's directory")?;
-    let guest = Checkpoint::over_unix(socket_in(&directory));
+pub async fn restore(restore: Restore) -> Result<(), MemoryError> {
+    let guest = restore.guest.clone();
     let files = tokio::fs::File::open(restore.memory.join(FILES)).await.doing("open the files in memory")?;
     guest.restore_files(files).await?;
     let state = tokio::fs::read(restore.memory.join(STATE)).await.doing("read the guest's state")?;

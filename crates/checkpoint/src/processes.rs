@@ -12,20 +12,20 @@ use isopod_isolation::launch::RestoredRights;
 
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags, open, statx};
 
-use super::MemoryError;
-use super::failure::shown;
+use crate::MemoryError;
+use crate::failure::shown;
 
 /// What a dump has to know about the processes.
 #[derive(Debug, Default)]
-pub(super) struct Examined {
+pub(crate) struct Examined {
     /// The pids in the sandbox of all processes and threads.
-    pub(super) pids: Vec<u32>,
+    pub(crate) pids: Vec<u32>,
     /// Files that are mapped from mounts of another namespace, by CRIU's name for them. Interpreters have the libraries of
     /// their zygote's root, and the sandbox has the same files at the same paths.
-    pub(super) external_files: BTreeMap<String, String>,
-    pub(super) has_inotify: bool,
+    pub(crate) external_files: BTreeMap<String, String>,
+    pub(crate) has_inotify: bool,
     /// What the processes have in memory, each counted by itself.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
 }
 
 /// The mounts of a sandbox.
@@ -36,7 +36,7 @@ struct Mounts {
 }
 
 /// Examines processes that are stopped. The error names a process and what it has that cannot be saved.
-pub(super) fn examine(rights: &RestoredRights, pids: impl Iterator<Item = u32>) -> Result<Examined, MemoryError> {
+pub(crate) fn examine(rights: &RestoredRights, pids: impl Iterator<Item = u32>) -> Result<Examined, MemoryError> {
     let mounts =
         mounts_of(rights.init).map_err(|source| MemoryError::File { what: "read the sandbox's mounts", source })?;
     let mut examined = Examined::default();
@@ -155,7 +155,7 @@ fn opened(link: &Path) -> Option<OwnedFd> {
 }
 
 /// The pid that a process of the host has in its sandbox.
-pub(super) fn inside_pid(pid: u32) -> Option<u32> {
+pub(crate) fn inside_pid(pid: u32) -> Option<u32> {
     inside_pid_of(Path::new(&format!("/proc/{pid}")))
 }
 
@@ -186,7 +186,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 const QUIET_POLLS: u32 = 3;
 
 /// Waits until no process of a sandbox is traced, and so CRIU is gone.
-pub(crate) fn wait_until_untraced(cgroup: &SandboxCgroup) {
+pub fn wait_until_untraced(cgroup: &SandboxCgroup) {
     let deadline = Instant::now() + CRIU_TIMEOUT;
     let mut quiet = 0;
     while quiet < QUIET_POLLS && Instant::now() < deadline {

@@ -10,7 +10,7 @@ const MAX_SHOWN: usize = 300;
 const MAX_LOG: u64 = 4 << 20;
 
 /// The first error of the log, with the process that it was about.
-pub(super) fn reason_in(log: &Path) -> String {
+pub(crate) fn reason_in(log: &Path) -> String {
     let mut text = Vec::new();
     // If it cannot be read, it has no reason.
     let _ = File::open(log).and_then(|log| log.take(MAX_LOG).read_to_end(&mut text));
@@ -18,7 +18,7 @@ pub(super) fn reason_in(log: &Path) -> String {
 }
 
 /// A text that a sandbox has chosen in part, without anything that a terminal would obey.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     let is_direction =
         |c: char| matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().filter(|c| !c.is_control() && !is_direction(*c)).take(MAX_SHOWN).collect()

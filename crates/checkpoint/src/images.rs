@@ -39,7 +39,7 @@ const INVENTORY_HEAD: usize = 4;
 const HEAD: usize = 8;
 
 /// Says that CRIU was in the user and time namespaces of the dumped processes, so that a restore makes no new ones.
-pub(super) fn enter_namespaces(images: &Path, root: u32) -> io::Result<()> {
+pub(crate) fn enter_namespaces(images: &Path, root: u32) -> io::Result<()> {
     let ids = read_image(&images.join(format!("ids-{root}.img")), HEAD)?;
     let ids = ids.messages.first().ok_or_else(damaged)?;
     let path = images.join("inventory.img");
@@ -57,7 +57,7 @@ pub(super) fn enter_namespaces(images: &Path, root: u32) -> io::Result<()> {
 
 /// Gives external files their paths back, by the names under which CRIU knows them, and closes connections to other hosts:
 /// a restored sandbox has another address.
-pub(super) fn adapt_files(images: &Path, external: &BTreeMap<String, String>) -> io::Result<()> {
+pub(crate) fn adapt_files(images: &Path, external: &BTreeMap<String, String>) -> io::Result<()> {
     let path = images.join("files.img");
     let mut files = read_image(&path, HEAD)?;
     for entry in &mut files.messages {

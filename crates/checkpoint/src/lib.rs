@@ -32,16 +32,15 @@ use isopod_guest_client::checkpoint::CheckpointError;
 use isopod_isolation::cgroup::StopError;
 use isopod_isolation::launch::LaunchError;
 
-pub(crate) use criu::Criu;
-pub use criu::check_criu;
-pub(crate) use processes::wait_until_untraced;
-pub(crate) use restore::{Restore, restore};
-pub(crate) use save::{Save, Saving, save};
-pub(crate) use saved::{MEMORY, Saved};
+pub use criu::{Criu, check_criu};
+pub use processes::wait_until_untraced;
+pub use restore::{Restore, restore};
+pub use save::{Save, Saving, save};
+pub use saved::{MEMORY, Saved};
 
 /// Why memory could not be saved or restored.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum MemoryError {
+pub enum MemoryError {
     /// A process has something that cannot be saved.
     #[error("{0}")]
     Refused(String),

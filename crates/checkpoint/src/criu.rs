@@ -14,13 +14,13 @@ const OUR_BUILD: &str = "isopod";
 
 /// CRIU.
 #[derive(Debug)]
-pub(crate) struct Criu {
+pub struct Criu {
     program: OwnedFd,
 }
 
 impl Criu {
     /// Opens the program and checks that it is one that we can use. The error says why not, and what to do.
-    pub(crate) fn open(path: &Path) -> Result<Self, String> {
+    pub fn open(path: &Path) -> Result<Self, String> {
         let place = path.display();
         let program = File::open(path).map_err(|error| format!("cannot open CRIU at {place}: {error}"))?;
         let version = Command::new(path).arg("--version").env_clear().stdin(Stdio::null()).output();
@@ -33,7 +33,7 @@ impl Criu {
         Ok(Self { program: program.into() })
     }
 
-    pub(super) fn program(&self) -> BorrowedFd<'_> {
+    pub(crate) fn program(&self) -> BorrowedFd<'_> {
         self.program.as_fd()
     }
 }
@@ -44,7 +44,7 @@ pub fn check_criu(path: &Path) -> Result<(), String> {
 }
 
 /// Of a dump of all children of the guest, as children of the root.
-pub(super) fn dump_arguments(
+pub(crate) fn dump_arguments(
     root: u32,
     connections: &[Connection],
     external_files: &BTreeMap<String, String>,
@@ -72,7 +72,7 @@ pub(super) fn dump_arguments(
 }
 
 /// Of a restore. The ends are placed in this order.
-pub(super) fn restore_arguments(ends: &[RestoredEnd]) -> Vec<String> {
+pub(crate) fn restore_arguments(ends: &[RestoredEnd]) -> Vec<String> {
     let mut arguments = words(&["restore", "--restore-detached", "--leave-stopped", "--unprivileged"]);
     arguments.extend(common("restore.log", "-v1"));
     for (number, end) in (FIRST_INHERITED_FD..).zip(ends) {

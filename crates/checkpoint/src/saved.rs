@@ -9,11 +9,11 @@ use isopod_wire::checkpoint::Connection;
 use serde::{Deserialize, Serialize};
 
 /// The directory of saved processes, in that of an execution.
-pub(crate) const MEMORY: &str = "memory";
+pub const MEMORY: &str = "memory";
 const DESCRIPTION: &str = "saved.json";
-pub(super) const STATE: &str = "state.json";
-pub(super) const FILES: &str = "files";
-pub(super) const IMAGES: &str = "images";
+pub(crate) const STATE: &str = "state.json";
+pub(crate) const FILES: &str = "files";
+pub(crate) const IMAGES: &str = "images";
 
 /// Increased when older programs could not read it.
 const VERSION: u32 = 1;
@@ -23,37 +23,37 @@ const PID_ROOM: u32 = 500;
 const FIRST_PIDS: [u32; 6] = [32_000, 28_000, 24_000, 20_000, 16_000, 300];
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Saved {
+pub struct Saved {
     version: u32,
     /// The pid of the root.
-    pub(super) root: u32,
+    pub(crate) root: u32,
     /// The pids of all processes and threads, which they have again after a restore.
-    pub(super) pids: Vec<u32>,
+    pub(crate) pids: Vec<u32>,
     /// Those that had been stopped before.
-    pub(super) stopped: Vec<u32>,
-    pub(super) connections: Vec<Connection>,
+    pub(crate) stopped: Vec<u32>,
+    pub(crate) connections: Vec<Connection>,
     /// What the sandbox showed as its boot id.
-    pub(crate) boot_id: Option<String>,
+    pub boot_id: Option<String>,
 }
 
 impl Saved {
-    pub(super) fn new(root: u32, connections: Vec<Connection>) -> Self {
+    pub(crate) fn new(root: u32, connections: Vec<Connection>) -> Self {
         Self { version: VERSION, root, pids: Vec::new(), stopped: Vec::new(), connections, boot_id: None }
     }
 
     /// Written last: without it, nothing is saved.
-    pub(super) fn write(&self, memory: &Path) -> io::Result<()> {
+    pub(crate) fn write(&self, memory: &Path) -> io::Result<()> {
         let mut file = File::options().write(true).create_new(true).mode(0o600).open(memory.join(DESCRIPTION))?;
         file.write_all(&serde_json::to_vec(self)?)
     }
 
     /// Waits until everything in a directory of saved processes is on the disk.
-    pub(crate) fn sync(memory: &Path) -> io::Result<()> {
+    pub fn sync(memory: &Path) -> io::Result<()> {
         Ok(rustix::fs::syncfs(File::open(memory)?)?)
     }
 
     /// Reads what is in a directory of saved processes.
-    pub(crate) fn read(memory: &Path) -> io::Result<Self> {
+    pub fn read(memory: &Path) -> io::Result<Self> {
         let saved: Self = serde_json::from_slice(&std::fs::read(memory.join(DESCRIPTION))?)?;
         if saved.version > VERSION {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "it was saved by a later version"));
@@ -62,7 +62,7 @@ impl Saved {
     }
 
     /// After which pid those of a new sandbox can begin, so that they leave the saved ones free.
-    pub(crate) fn last_pid(&self) -> Option<u32> {
+    pub fn last_pid(&self) -> Option<u32> {
         let is_free = |first: &u32| !self.pids.iter().any(|pid| (*first..first + PID_ROOM).contains(pid));
         FIRST_PIDS.into_iter().find(is_free)
     }

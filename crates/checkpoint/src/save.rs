@@ -17,11 +17,11 @@ use isopod_wire::checkpoint::{Connection, Held};
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use rustix::process::{Signal, pidfd_send_signal};
 
-use super::criu::{Criu, dump_arguments};
-use super::failure::reason_in;
-use super::processes::{examine, inside_pid, wait_until_untraced};
-use super::saved::{FILES, IMAGES, STATE, Saved};
-use super::{Doing as _, MemoryError, images};
+use crate::criu::{Criu, dump_arguments};
+use crate::failure::reason_in;
+use crate::processes::{examine, inside_pid, wait_until_untraced};
+use crate::saved::{FILES, IMAGES, STATE, Saved};
+use crate::{Doing as _, MemoryError, images};
 
 /// How long a dump may take. Gigabytes take seconds. A guest holds for somewhat longer.
 const DUMP_TIMEOUT: Duration = Duration::from_secs(50);
@@ -31,47 +31,47 @@ const UUID_LENGTH: usize = 36;
 
 /// The processes to save, and where to.
 #[derive(Debug)]
-pub(crate) struct Save {
-    pub(crate) backend: Arc<dyn Backend>,
-    pub(crate) criu: Arc<Criu>,
+pub struct Save {
+    pub backend: Arc<dyn Backend>,
+    pub criu: Arc<Criu>,
     /// The first process, on the host.
-    pub(crate) init: u32,
-    pub(crate) pidfd: Arc<OwnedFd>,
-    pub(crate) cgroup: SandboxCgroup,
+    pub init: u32,
+    pub pidfd: Arc<OwnedFd>,
+    pub cgroup: SandboxCgroup,
     /// The guest's socket, open.
-    pub(crate) socket: OwnedFd,
+    pub socket: OwnedFd,
     /// Whether all its processes are frozen.
-    pub(crate) is_frozen: bool,
+    pub is_frozen: bool,
     /// A directory that does not exist yet. Its parent is for root alone.
-    pub(crate) memory: PathBuf,
+    pub memory: PathBuf,
     /// The sandbox's memory limit, which neither its files in memory nor all of its processes can exceed by much.
-    pub(crate) max_memory: u64,
+    pub max_memory: u64,
     /// The rights that its processes may have.
-    pub(crate) rights: RestoredRights,
+    pub rights: RestoredRights,
 }
 
 /// Processes that are saved, and stand still.
 #[derive(Debug)]
-pub(crate) struct Saving {
+pub struct Saving {
     guest: Checkpoint,
     stopped: StoppedProcesses,
 }
 
 impl Saving {
     /// Lets them go on.
-    pub(crate) async fn go_on(self) {
+    pub async fn go_on(self) {
         release(&self.guest).await;
         drop(self.stopped);
     }
 
     /// Leaves them as they are, for a caller that ends them.
-    pub(crate) fn keep_stopped(self) {
+    pub fn keep_stopped(self) {
         self.stopped.keep_stopped();
     }
 }
 
 /// Saves the processes. They stand still then. After an error they go on, and nothing is left of what was saved.
-pub(crate) async fn save(save: Save) -> Result<Saving, MemoryError> {
+pub async fn save(save: Save) -> Result<Saving, MemoryError> {
     let guest = Checkpoint::over_unix(format!("/proc/self/fd/{}", save.socket.as_raw_fd()));
     let (held, stopped) = stand_still(&save, &guest).await?;
     let (memory, cgroup) = (save.memory.clone(), save.cgroup.clone());
@@ -251,6 +251,6 @@ fn remove(memory: &Path) {
     }
 }
 
-pub(super) async fn blocking<T: Send + 'static>(task: impl FnOnce() -> T + Send + 'static) -> Result<T, MemoryError> {
+pub(crate) async fn blocking<T: Send + 'static>(task: impl FnOnce() -> T + Send + 'static) -> Result<T, MemoryError> {
     tokio::task::spawn_blocking(task).await.map_err(io::Error::other).doing("finish a step")
 }
