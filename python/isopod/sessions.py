@@ -23,6 +23,8 @@ __all__ = ["AsyncSession", "Execution", "Session", "asession", "session"]
 #: The server's own limit for code, and what a request may take beyond it.
 _DEFAULT_SECONDS = 300.0
 _MARGIN = 120.0
+#: More than the server takes to save or restore memory.
+_MEMORY_SECONDS = 180.0
 
 FileContents = Union[str, bytes]
 
@@ -111,6 +113,10 @@ class _Session:
         reply = yield Request("GET", f"{self._base}/artifacts", accept=(404,))
         return [] if reply.status_code == 404 else list(reply.json()["artifacts"])
 
+    def _undo(self, verb: str, name: Optional[str]) -> Steps[None]:
+        body = {} if name is None else {"name": name}
+        yield Request("POST", f"{self._base}/{verb}", json=body, timeout=_MEMORY_SECONDS)
+
     def _cleanup(self) -> Steps[bool]:
         cleaned = yield from ask(Request("DELETE", f"{self._base}/cleanup"))
         return bool(cleaned["killed"])
@@ -187,6 +193,17 @@ class Session(_Session):
         """What calls created, with the agent and the time."""
         return self._client.run(self._artifacts())
 
+    def checkpoint(self, name: Optional[str] = None) -> None:
+        """Keeps what the sandbox has and does: files, packages, variables, processes. ``rollback`` goes back to it.
+
+        A later checkpoint with the same name takes its place. Needs a server that can save memory; see docs/snapshots.md.
+        """
+        self._client.run(self._undo("checkpoint", name))
+
+    def rollback(self, name: Optional[str] = None) -> None:
+        """Undoes what was done in the sandbox since the checkpoint. Files that calls created before stay in the run."""
+        self._client.run(self._undo("rollback", name))
+
     def cleanup(self) -> bool:
         """Removes the sandbox. False if there was none. Files stay."""
         return self._client.run(self._cleanup())
@@ -254,6 +271,12 @@ class AsyncSession(_Session):
 
     async def artifacts(self) -> list[dict[str, Any]]:
         return await self._client.arun(self._artifacts())
+
+    async def checkpoint(self, name: Optional[str] = None) -> None:
+        await self._client.arun(self._undo("checkpoint", name))
+
+    async def rollback(self, name: Optional[str] = None) -> None:
+        await self._client.arun(self._undo("rollback", name))
 
     async def cleanup(self) -> bool:
         return await self._client.arun(self._cleanup())

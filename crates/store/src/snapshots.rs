@@ -98,7 +98,16 @@ impl Store {
         Ok(BeginSnapshot::Begun(template, Box::new(build)))
     }
 
-    /// Deletes the record of a snapshot that was not taken, and its template if that has no other.
+    /// The ids and names of the team's snapshots whose names begin like this, with letters, digits and hyphens.
+    pub async fn snapshots_named(&self, team: &TeamId, beginning: &str) -> Result<Vec<(String, String)>, StoreError> {
+        let named = "SELECT t.id, n.name FROM templates t JOIN template_names n ON n.template = t.id \
+             WHERE t.team = ? AND t.kind = 'snapshot' AND n.name LIKE ?";
+        let rows = query(named).bind(&team.0).bind(format!("{beginning}%")).fetch_all(&self.write).await;
+        let rows = rows.map_err(StoreError::doing("list snapshots by name"))?;
+        Ok(rows.iter().map(|row| (row.get::<&str>(0).to_owned(), row.get::<&str>(1).to_owned())).collect())
+    }
+
+    /// Deletes the record of a snapshot that was not taken or is not wanted any more, and its template if that has no other.
     pub async fn abandon_snapshot(&self, build: &Build) -> Result<(), StoreError> {
         let failed = StoreError::doing("delete the record of a snapshot");
         let mut transaction = self.write.begin().await.map_err(&failed)?;

@@ -56,6 +56,7 @@ impl From<SessionError> for ApiError {
             SessionError::Template(error) => error.into(),
             SessionError::Create { source, .. } => ApiError::from(source).with_error(NO_SANDBOX),
             SessionError::Use { source, .. } => ApiError::from(source).with_error(NO_SANDBOX),
+            SessionError::Checkpoint { source, .. } => source.into(),
             SessionError::Kill { .. } => ApiError::internal(&error).with_error(message),
             SessionError::Disposed(_) | SessionError::Elsewhere(_) => {
                 ApiError::conflict(message.clone()).with_error(message)

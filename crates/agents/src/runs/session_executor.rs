@@ -7,7 +7,7 @@ use isopod_store::{Owner, OwnerKind, RunId, Store, TeamId};
 use serde_json::json;
 
 use super::executor::{Disposed, Executor, ExecutorCall, ExecutorError, ExecutorResult, ExecutorWork};
-use crate::sessions::{Action, OutputSink, SessionError, Sessions, ToolCall, ToolResult};
+use crate::sessions::{Action, CheckpointName, OutputSink, SessionError, Sessions, ToolCall, ToolResult};
 
 /// Executes the nodes of a run in its session.
 #[derive(Debug)]
@@ -39,6 +39,18 @@ impl Executor for SessionExecutor {
         let call = ToolCall { action, files: Vec::new(), timeout: call.timeout, agent: Some(call.node) };
         let result = self.sessions.execute(team, &owner, call, sink).await.map_err(failed("use the run's sandbox"))?;
         Ok(as_result(result))
+    }
+
+    async fn checkpoint(&self, team: &TeamId, run: &RunId, node: &str) -> Result<(), ExecutorError> {
+        let (owner, name) = (owner(run)?, CheckpointName::Node(node));
+        let undone = self.sessions.roll_back(team, &owner, name).await.map_err(failed("undo an earlier attempt"))?;
+        if undone {
+            return Ok(());
+        }
+        self.sessions
+            .take_checkpoint(team, &owner, name)
+            .await
+            .map_err(failed("take a checkpoint of the run's sandbox"))
     }
 
     async fn dispose(&self, team: &TeamId, run: &RunId) -> Result<Disposed, ExecutorError> {

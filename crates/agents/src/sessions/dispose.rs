@@ -70,6 +70,7 @@ impl Sessions {
         if let Some(sandbox) = &row.sandbox {
             self.forget_files(&row.team, &row.owner, sandbox).await;
         }
+        self.remove_checkpoints(&row.team, &row.owner).await?;
         self.store.end_session(row).await?;
         self.unmirror(&row.team, &row.owner, row.sandbox.as_ref()).await;
         if let Some(noted) = &noted {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use isopod_control::lifecycle::{ActError, CreateRefusal};
+use isopod_control::lifecycle::{ActError, CreateRefusal, SnapshotError};
 use isopod_control::templates::FindError;
 use isopod_store::{Owner, StoreError};
 
@@ -23,6 +23,9 @@ pub(crate) enum SessionError {
     /// The sandbox could not be removed yet. The removal is retried until it succeeds.
     #[error("the sandbox of {owner} could not be removed yet")]
     Kill { owner: Owner, source: ActError },
+    /// The sandbox could not be kept as it is, or put back.
+    #[error("no checkpoint of the sandbox of {owner}")]
+    Checkpoint { owner: Owner, source: SnapshotError },
     /// Its sandbox was removed while the call waited for it.
     #[error("{0} was cleaned up while this call waited")]
     Disposed(Owner),

@@ -10,6 +10,7 @@
 //!              exclusively: map's lock, row, create, row
 //! ```
 
+mod checkpoint;
 mod dispose;
 mod error;
 mod execute;
@@ -34,6 +35,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use isopod_store::TeamOwner;
 use isopod_wire::SandboxId;
 
+pub(crate) use checkpoint::CheckpointName;
 pub(crate) use error::SessionError;
 pub(crate) use files::{FileError, LibraryFile, ListedFile, PUBLIC};
 pub(crate) use map::{RedisMap, RedisUrlError};

@@ -96,6 +96,46 @@ fn the_example_workflows_run_and_leave_no_sandbox() {
     finish(server, &state);
 }
 
+/// The first attempt breaks a file and a variable. The second one finds them whole: it can tell that it is the second by its
+/// pid, because those of a restored sandbox begin far above.
+#[test]
+fn a_node_with_a_checkpoint_is_undone_before_it_is_tried_again() {
+    if let Err(reason) = isopod_testkit::criu() {
+        assert!(std::env::var_os("CI").is_none(), "CI tests memory: {reason}");
+        return;
+    }
+    let flow = "
+nodes:
+  - {id: prepare, code: 'open(\"table\", \"w\").write(\"intact\"); rows = [1, 2]'}
+  - id: risky
+    code: |
+      import os, subprocess
+      table, before = open('table').read(), len(rows)
+      open('table', 'w').write('broken')
+      rows.clear()
+      assert int(subprocess.check_output('echo $$', shell=True)) > 20000, 'the first attempt'
+      print(table, before)
+    depends_on: [prepare]
+    checkpoint: true
+    retries: 1
+";
+    let state = state();
+    let server = serve(&state);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), flow).unwrap();
+    let shown = server.run(&["run-workflow", file.path().to_str().unwrap(), "--json"]).ok();
+    let last: Value = serde_json::from_str(shown.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["status"], &last["nodes"][1]["attempts"]), (&json!("completed"), &json!(2)), "{shown}");
+    assert!(shown.contains("intact 2"), "{shown}");
+    cleaned_up(&server, last["run_id"].as_str().unwrap());
+    assert_eq!(server.run(&["snapshot", "ls", "--quiet"]).ok().trim(), "", "the run's checkpoints are gone with it");
+
+    let migrated = server.run(&["run-workflow", example("checkpoint.yaml").to_str().unwrap()]).ok();
+    assert!(migrated.contains("migrated"), "{migrated}");
+    cleaned_up(&server, &run_of(&migrated));
+    finish(server, &state);
+}
+
 /// An agent that uses the sandbox of its run while the run waits for it.
 #[test]
 fn an_agent_of_a_workflow_shares_the_sandbox_of_its_run() {

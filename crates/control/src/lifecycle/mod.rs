@@ -3,6 +3,7 @@
 //! A [`Fleet`] holds all live sandboxes of this server. Each has one task ([`controller`]) that owns its state and
 //! receives commands. All others see snapshots ([`View`]). Intent is written to the store before the node is called.
 
+mod checkpoint;
 mod controller;
 mod create;
 mod fleet;
@@ -42,6 +43,7 @@ pub use rules::Refusal;
 pub(crate) use sampler::run_sampler;
 pub use sampler::{record_usage, sample_now};
 pub use session::SESSION_KEY;
-pub(crate) use snapshot::{SnapshotError, WantedSnapshot};
+pub use snapshot::SnapshotError;
+pub(crate) use snapshot::WantedSnapshot;
 pub use team_memory::TeamMemory;
 pub use team_slots::{TeamLimitReached, TeamLimits};

@@ -24,6 +24,7 @@ mod openapi;
 mod quotas;
 mod recheck;
 mod routes;
+mod run_checkpoints;
 mod runs;
 mod sandboxes;
 mod service;

@@ -31,6 +31,8 @@ pub struct NodeSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(exclusive_minimum = 0)]
     pub timeout: Option<f64>,
+    /// Whether to undo what a failed attempt has done in the sandbox, before the next one.
+    pub checkpoint: bool,
     /// Whether a person must approve it before it starts.
     pub approval: bool,
     pub prompt: String,

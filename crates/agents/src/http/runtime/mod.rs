@@ -2,6 +2,7 @@
 
 mod artifacts;
 mod attach;
+mod checkpoint;
 mod cleanup;
 mod client_id;
 mod execute;
@@ -45,6 +46,20 @@ fn run_routes() -> Routes<Arc<Agents>> {
             "/runtime/{run_id}/tools/{name}",
             [post(changes(TeamKey, "run.use_tool"), "Call a tool with a model's arguments", tools::call)
                 .may_refuse(&[409, 421, 429, 504])],
+        )
+        .route(
+            "/runtime/{run_id}/checkpoint",
+            [post(
+                changes(TeamKey, "run.checkpoint"),
+                "Keep what a run's sandbox has and does",
+                checkpoint::checkpoint,
+            )
+            .may_refuse(&[409, 421, 429, 501, 504])],
+        )
+        .route(
+            "/runtime/{run_id}/rollback",
+            [post(changes(TeamKey, "run.rollback"), "Put a run's sandbox back to a checkpoint", checkpoint::rollback)
+                .may_refuse(&[409, 421, 429, 501, 504])],
         )
         .route("/runtime/{run_id}/session", [get(reads(TeamKey), "Which sandbox a run has", session::get)])
         .route(

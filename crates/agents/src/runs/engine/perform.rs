@@ -62,6 +62,11 @@ async fn perform(
     invocation: Option<Invocation>,
     log: Option<ToolLog>,
 ) -> Outcome {
+    if spec.checkpoint
+        && let Err(error) = shared.executor.checkpoint(team, run, &spec.id).await
+    {
+        return Outcome::failed(isopod_wire::error_chain(&error));
+    }
     let timeout = spec.attempt_timeout();
     let work = match (spec.work(), invocation) {
         (Work::Agent { url }, Some(invocation)) => {

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use isopod_store::clock::Timestamp;
 use isopod_store::secrets::new_uuid;
-use isopod_store::{Action, EventKind, InvocationRow, NodeState, Work};
+use isopod_store::{Action, EventKind, InvocationRow, NodeRow, NodeState, Work};
 use serde_json::{Value, json};
 
 use super::{OpenAttempt, RunTask};
@@ -21,14 +21,34 @@ impl RunTask {
                 !self.retrying.contains(*id)
                     || self.nodes.get(*id).is_some_and(|node| node.next_at.is_none_or(|at| at <= now))
             };
-            let ready: Vec<String> = self.graph.ready().filter(is_due).take(free).map(str::to_owned).collect();
+            let ready: Vec<String> = match self.alone() {
+                Some(alone) => self.graph.ready().filter(|id| *id == alone).filter(is_due).map(str::to_owned).collect(),
+                None => self.graph.ready().filter(is_due).take(free).map(str::to_owned).collect(),
+            };
             if ready.is_empty() {
                 return;
             }
             for id in ready {
+                if self.must_wait(&id) {
+                    return;
+                }
                 self.start_or_hold(&id);
             }
         }
+    }
+
+    /// The node beside which no other may run, because going back to its checkpoint would undo what they did.
+    fn alone(&self) -> Option<&str> {
+        let is_begun =
+            |node: &NodeRow| node.started_at.is_some() && !matches!(node.state, NodeState::Done | NodeState::Failed);
+        let is_alone = |node: &&NodeRow| node.spec.checkpoint && is_begun(node);
+        self.nodes.values().find(is_alone).map(|node| node.spec.id.as_str())
+    }
+
+    /// Whether this node and all after it wait until those that run are done.
+    fn must_wait(&self, id: &str) -> bool {
+        let wants_to_be_alone = self.nodes.get(id).is_some_and(|node| node.spec.checkpoint);
+        self.graph.running() > 0 && (wants_to_be_alone || self.alone().is_some())
     }
 
     fn start_or_hold(&mut self, id: &str) {

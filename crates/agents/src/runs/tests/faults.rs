@@ -70,8 +70,10 @@ fn a_server_killed_at_any_transition_loses_nothing() {
                      retries: 1, depends_on: [a]}, {id: d, command: ok, depends_on: [b, c]}]";
     let fails = "nodes: [{id: a, command: ok}, {id: b, command: fail, depends_on: [a]}, {id: c, command: ok, \
                  depends_on: [b]}]";
+    let goes_back = "nodes: [{id: a, command: ok}, {id: b, command: fail 1, retries: 2, checkpoint: true}, {id: c, command: \
+                     ok}, {id: d, command: ok, depends_on: [b], checkpoint: true}]";
     let is_stopped = "nodes: [{id: a, command: ok}, {id: b, command: hang, depends_on: [a], timeout: 0.02}]";
-    for (flow, stopped) in [(completes, None), (fails, None), (is_stopped, Some(0))] {
+    for (flow, stopped) in [(completes, None), (fails, None), (goes_back, None), (is_stopped, Some(0))] {
         for step in 0.. {
             let batch = Batch { flows: vec![flow.to_owned()], stopped };
             let mut lives = 0;

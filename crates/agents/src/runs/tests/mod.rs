@@ -2,6 +2,7 @@
 
 mod agents;
 mod approvals;
+mod checkpoints;
 mod endings;
 mod faults;
 mod live_output;

@@ -34,6 +34,8 @@ struct Seen {
     finished: HashSet<(RunId, String)>,
     ended: HashSet<RunId>,
     failures: HashMap<(RunId, String), u32>,
+    /// The node that each checkpoint is of, and how much was executed before it.
+    checkpoints: HashMap<RunId, (String, usize)>,
     wrong: Vec<String>,
 }
 
@@ -41,6 +43,10 @@ impl World {
     pub(super) fn executed(&self, run: &RunId) -> Vec<String> {
         let seen = self.seen.lock().unwrap();
         seen.executed.iter().filter(|(of, _)| of == run).map(|(_, node)| node.clone()).collect()
+    }
+
+    pub(super) fn has_checkpoint(&self, run: &RunId) -> bool {
+        self.seen.lock().unwrap().checkpoints.contains_key(run)
     }
 
     pub(super) fn made(&self, run: &RunId) -> u32 {
@@ -64,6 +70,7 @@ impl World {
         let seen = self.seen.lock().unwrap();
         assert_eq!(seen.wrong, Vec::<String>::new());
         assert!(!seen.alive.contains(run), "{run} has a sandbox");
+        assert!(!seen.checkpoints.contains_key(run), "{run} has a checkpoint");
         let count = |of: &HashMap<RunId, u32>| of.get(run).copied().unwrap_or(0);
         assert_eq!(count(&seen.made), count(&seen.killed), "{run}");
         assert!(count(&seen.made) - count(&seen.strays) <= 1, "{run} had more than one sandbox");
@@ -124,6 +131,29 @@ impl Executor for FakeExecutor {
         }
     }
 
+    async fn checkpoint(&self, team: &TeamId, run: &RunId, node: &str) -> Result<(), ExecutorError> {
+        let mut seen = self.world.seen.lock().unwrap();
+        seen.team = Some(team.clone());
+        if seen.alive.insert(run.clone()) {
+            *seen.made.entry(run.clone()).or_default() += 1;
+        }
+        let done = match seen.checkpoints.get(run).cloned() {
+            Some((of, before)) if of == node => {
+                let since = seen.executed[before..].iter().filter(|(of, _)| of == run);
+                let undone: Vec<_> = since.filter(|(_, id)| id.split(' ').next_back() != Some(node)).cloned().collect();
+                seen.wrong.extend(undone.iter().map(|(_, id)| format!("{id} was undone with {node}")));
+                "back to"
+            }
+            _ => {
+                let before = seen.executed.len();
+                seen.checkpoints.insert(run.clone(), (node.to_owned(), before));
+                "checkpoint of"
+            }
+        };
+        seen.executed.push((run.clone(), format!("{done} {node}")));
+        Ok(())
+    }
+
     async fn dispose(&self, _: &TeamId, run: &RunId) -> Result<Disposed, ExecutorError> {
         self.killer.step().await;
         if self.world.failing_disposals.fetch_sub(1, Ordering::Relaxed) > 0 {
@@ -131,6 +161,7 @@ impl Executor for FakeExecutor {
         }
         let killed = {
             let mut seen = self.world.seen.lock().unwrap();
+            seen.checkpoints.remove(run);
             let killed = seen.alive.remove(run);
             *seen.killed.entry(run.clone()).or_default() += u32::from(killed);
             killed

@@ -13,6 +13,8 @@ pub(in crate::sessions) struct Known {
     pub(super) inputs: Arc<HashMap<String, Seen>>,
     /// The home directory. `None` if it has not been listed yet.
     pub(super) inside: Option<HashMap<String, Seen>>,
+    /// The inputs that the sandbox had at its checkpoints.
+    checkpoints: HashMap<String, Arc<HashMap<String, Seen>>>,
     /// What has not been saved to the store yet.
     unsaved: Vec<FileRecord>,
 }
@@ -44,6 +46,21 @@ impl Known {
     /// The inputs that the sandbox has.
     pub(in crate::sessions) fn input_paths(&self) -> Vec<String> {
         self.inputs.keys().cloned().collect()
+    }
+
+    /// The sandbox has a checkpoint of this name now.
+    pub(in crate::sessions) fn keep_at(&mut self, checkpoint: &str) {
+        self.checkpoints.insert(checkpoint.to_owned(), Arc::clone(&self.inputs));
+    }
+
+    /// The sandbox was put back: it has the inputs that it had then. Returns those that it has no more. If this server does
+    /// not know them, because it has been restarted since, all inputs are sent again. What is inside, the next listing shows.
+    pub(in crate::sessions) fn go_back_to(&mut self, checkpoint: &str) -> Vec<String> {
+        let before = self.checkpoints.get(checkpoint).cloned().unwrap_or_default();
+        let gone: Vec<String> = self.inputs.keys().filter(|path| !before.contains_key(*path)).cloned().collect();
+        gone.iter().for_each(|path| self.input_is_gone(path));
+        before.iter().for_each(|(path, seen)| self.input_is(path, *seen));
+        gone
     }
 
     /// Takes the unsaved records. A caller that fails to save them returns them with [`Known::keep_unsaved`].
@@ -88,5 +105,32 @@ impl Known {
     fn record(&mut self, side: Side, path: &str, seen: Option<Seen>) {
         let (facts, hash) = (seen.map(|seen| seen.facts), seen.and_then(|seen| seen.hash));
         self.unsaved.push(FileRecord { side, path: path.to_owned(), facts, hash });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(size: u64) -> Seen {
+        Seen { facts: FileFacts { size, ..FileFacts::default() }, hash: None, recheck: false }
+    }
+
+    #[test]
+    fn a_rollback_takes_back_which_inputs_were_sent() {
+        let mut known = Known::default();
+        known.input_is("kept", seen(1));
+        known.input_is("changed", seen(1));
+        known.keep_at("one");
+        known.input_is("changed", seen(2));
+        known.input_is("new", seen(1));
+        known.take_unsaved();
+        assert_eq!(known.go_back_to("one"), ["new"]);
+        assert_eq!(known.inputs.len(), 2);
+        assert_eq!(known.inputs["changed"], seen(1));
+        assert_eq!(known.take_unsaved().len(), 2, "what has changed is saved");
+        let mut gone = known.go_back_to("unknown");
+        gone.sort_unstable();
+        assert_eq!(gone, ["changed", "kept"], "they are sent again");
     }
 }
