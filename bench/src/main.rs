@@ -10,6 +10,7 @@ mod create;
 mod crowd;
 mod interpreter;
 mod machine;
+mod memory;
 mod neighbour;
 mod peers;
 mod pull;
@@ -61,9 +62,10 @@ enum Part {
     Build,
     Runs,
     Service,
+    Memory,
 }
 
-const PARTS: [Part; 11] = [
+const PARTS: [Part; 12] = [
     Part::Create,
     Part::Command,
     Part::Churn,
@@ -75,6 +77,7 @@ const PARTS: [Part; 11] = [
     Part::Build,
     Part::Runs,
     Part::Service,
+    Part::Memory,
 ];
 
 fn main() -> anyhow::Result<()> {
@@ -105,6 +108,7 @@ fn main() -> anyhow::Result<()> {
                     failed => failed,
                 },
                 Part::Service => service::measure(&binary, &scale, &mut report).await,
+                Part::Memory => memory::measure(&binary, &scale, &mut report).await,
             }
             .with_context(|| format!("part {part:?}"))
         })?;

@@ -25,6 +25,8 @@ pub(crate) struct Scale {
     pub(crate) workflow_runs: usize,
     /// Nodes in a chain of agents.
     pub(crate) workflow_chain: usize,
+    /// Sandboxes that are paused at the same time, with their memory on disk.
+    pub(crate) saved: usize,
     /// How long the service is under load.
     pub(crate) load: Duration,
 }
@@ -41,6 +43,7 @@ impl Scale {
         sdk_calls: 200,
         workflow_runs: 200,
         workflow_chain: 300,
+        saved: 100,
         load: Duration::from_secs(60),
     };
 
@@ -55,6 +58,7 @@ impl Scale {
         sdk_calls: 30,
         workflow_runs: 20,
         workflow_chain: 50,
+        saved: 10,
         load: Duration::from_secs(5),
     };
 }

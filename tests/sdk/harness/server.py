@@ -42,6 +42,11 @@ class Server:
         if self.tls:
             self._make_certificates()
         self.log = open(self.home / "serve.log", "wb")
+        self.launch()
+        self.tag = (self.state / "tag").read_text().strip()
+
+    def launch(self):
+        """Starts the program and waits until it answers. Also for another start on the same state."""
         environment = os.environ | self.variables
         streams = {"stdout": self.log, "stderr": subprocess.STDOUT}
         self.process = subprocess.Popen(self.command(), **streams, env=environment, start_new_session=True)
@@ -50,7 +55,11 @@ class Server:
             if self.process.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"the server did not start:\n{self.tail()}")
             time.sleep(0.05)
-        self.tag = (self.state / "tag").read_text().strip()
+
+    def kill(self):
+        """Kills it, as a crash would."""
+        self.process.kill()
+        self.process.wait()
 
     def command(self):
         command = [self.isopod, "--state-dir", str(self.state), "serve", "--listen", f"127.0.0.1:{self.port}"]

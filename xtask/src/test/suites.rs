@@ -123,6 +123,8 @@ pub(crate) const SUITES: &[Suite] = &[
         seconds: 100,
         ..PLAIN
     },
+    // 40 rounds; with `ISOPOD_FULL`, 500.
+    Suite { name: "memory", tier: Tier::Sdk, arguments: &["tests/memory/run.py"], given: ISOPOD, seconds: 40, ..PLAIN },
     Suite {
         name: "templates",
         tier: Tier::Sdk,

@@ -1,0 +1,144 @@
+"""Measures saved memory through the official SDK: snapshots, forks, and pauses that are on disk. Prints JSON with milliseconds."""
+
+import glob
+import json
+import sys
+import time
+
+from e2b_code_interpreter import Sandbox
+
+ORDERS = json.loads(sys.argv[1])
+RESULTS = {}
+# Holds this many megabytes, says so, and then counts its longest pause in milliseconds.
+HOLDER = """
+import sys, time, os
+held = os.urandom(int(sys.argv[1]) << 20)
+longest, last = 0, time.monotonic()
+while True:
+    now = time.monotonic()
+    longest, last = max(longest, now - last), now
+    if os.path.exists("/tmp/reset"):
+        os.unlink("/tmp/reset")
+        longest = 0
+    with open("/tmp/next", "w") as file:
+        file.write(str(longest * 1e3))
+    os.rename("/tmp/next", "/tmp/longest")
+    time.sleep(0.001)
+"""
+
+
+def clock(work):
+    began = time.perf_counter()
+    value = work()
+    return (time.perf_counter() - began) * 1e3, value
+
+
+def holder(megabytes):
+    sandbox = Sandbox.create("base", timeout=3000)
+    sandbox.files.write("/tmp/holder.py", HOLDER)
+    sandbox.commands.run(f"python3 /tmp/holder.py {megabytes}", background=True, timeout=0)
+    while not sandbox.files.exists("/tmp/longest"):
+        time.sleep(0.05)
+    return sandbox
+
+
+def wait_until_saved(sandboxes):
+    """Only the server's own records tell."""
+    wanted, deadline = {sandbox.sandbox_id for sandbox in sandboxes}, time.monotonic() + 600
+    while wanted and time.monotonic() < deadline:
+        for path in glob.glob(f"{ORDERS['state']}/homes/serve/boxes/*/record.json"):
+            try:
+                record = json.load(open(path))
+            except (OSError, ValueError):
+                continue
+            if record["state"] == "saved":
+                wanted.discard((record.get("spec") or {}).get("sandbox"))
+        time.sleep(0.05)
+    assert not wanted, f"{len(wanted)} were not saved"
+
+
+def fresh():
+    times = []
+    for _ in range(ORDERS["calls"]):
+        time.sleep(0.1)
+        took, sandbox = clock(lambda: Sandbox.create("base", timeout=60))
+        times.append(took)
+        sandbox.kill()
+    RESULTS["create from a template"] = times
+
+
+def snapshots():
+    taken, stopped, created = [], [], []
+    sandbox = holder(32)
+    for _ in range(ORDERS["calls"]):
+        sandbox.files.write("/tmp/reset", "")
+        while sandbox.files.exists("/tmp/reset"):
+            time.sleep(0.005)
+        took, snapshot = clock(sandbox.create_snapshot)
+        taken.append(took)
+        stopped.append(float(sandbox.files.read("/tmp/longest")))
+        took, copy = clock(lambda: Sandbox.create(snapshot.snapshot_id, timeout=60))
+        created.append(took)
+        copy.kill()
+        Sandbox.delete_snapshot(snapshot.snapshot_id)
+    sandbox.kill()
+    RESULTS["snapshot, 32 MB"] = taken
+    RESULTS["the source stands still, 32 MB"] = stopped
+    RESULTS["create from a snapshot, 32 MB"] = created
+
+
+def resumes(megabytes, calls):
+    times = []
+    sandbox = holder(megabytes)
+    for _ in range(calls):
+        sandbox.pause()
+        wait_until_saved([sandbox])
+        times.append(clock(lambda: sandbox.connect(timeout=3000))[0])
+    sandbox.kill()
+    RESULTS[f"resume from disk, {megabytes} MB"] = times
+
+
+def forks(count, calls):
+    """Until each copy has run its first cell."""
+    times = []
+    with Sandbox.create(timeout=3000) as sandbox:
+        sandbox.run_code("import numpy; numbers = numpy.arange(1000)")
+        for _ in range(calls):
+            began = time.perf_counter()
+            copies = sandbox.fork(count=count, timeout=300)
+            for copy in copies:
+                assert copy.run_code("int(numbers.sum())").text == "499500"
+            times.append((time.perf_counter() - began) * 1e3)
+            for copy in copies:
+                copy.kill()
+    RESULTS[f"numpy kernel: fork({count}) → first run_code in each"] = times
+
+
+def available():
+    """Megabytes that programs could get, the page cache included."""
+    line = next(line for line in open("/proc/meminfo") if line.startswith("MemAvailable"))
+    return int(line.split()[1]) / 1024
+
+
+def paused(count):
+    before = available()
+    sandboxes = [holder(32) for _ in range(count)]
+    running = before - available()
+    for sandbox in sandboxes:
+        sandbox.pause()
+    wait_until_saved(sandboxes)
+    time.sleep(1)
+    RESULTS["running"] = running / count
+    RESULTS["paused"] = (before - available()) / count
+    for sandbox in sandboxes:
+        sandbox.kill()
+
+
+fresh()
+snapshots()
+resumes(32, ORDERS["calls"])
+resumes(300, max(3, ORDERS["calls"] // 5))
+forks(1, ORDERS["calls"])
+forks(20, max(2, ORDERS["calls"] // 10))
+paused(ORDERS["paused"])
+print(json.dumps(RESULTS))

@@ -1,0 +1,72 @@
+//! Measures saved memory through the official Python SDK, beside a create from a template.
+
+use std::path::Path;
+
+use anyhow::Context;
+use isopod_testkit::StateDir;
+use serde_json::{Value, json};
+
+use crate::report::{Bound, Report, Table};
+use crate::samples::{millis, times};
+use crate::scale::Scale;
+use crate::sdk::{Results, samples};
+use crate::server::{drive, make_venv, start_ours};
+use crate::stage::abandon_if_held;
+
+const PACKAGES: [&str; 2] = ["e2b-code-interpreter==2.11.5", "e2b==2.63.0"];
+/// Seconds until a paused sandbox goes to disk.
+const SAVED_AFTER: &str = "1";
+const REFERENCE: &str = "create from a template";
+
+pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -> anyhow::Result<()> {
+    anyhow::ensure!(std::env::var_os("ISOPOD_CRIU").is_some(), "ISOPOD_CRIU is not set; run `cargo xtask setup`");
+    let venv = tempfile::Builder::new().prefix("isopod-bench-venv-").tempdir()?;
+    let python = make_venv(venv.path(), &PACKAGES)?;
+    let state = StateDir::new(binary).with_shared_templates();
+    let results = {
+        let options = ["--prepare", "code-interpreter-v1", "--save-paused-after", SAVED_AFTER];
+        let server = start_ours(binary, &state, &options)?;
+        let orders = json!({ "calls": scale.sdk_calls / 5, "paused": scale.saved, "state": state.path() });
+        drive(&python, "memory.py", &orders, &server.address)?
+    };
+    abandon_if_held(state);
+    report.add(&table(&results, scale.saved)?);
+    Ok(())
+}
+
+fn table(results: &Results, paused: usize) -> anyhow::Result<Table> {
+    let title = format!("Saved memory through the Python SDK ({})", PACKAGES[1]);
+    let mut table = Table::new(&title, &["measure, ms", "n", "p50", "p99", "÷ create", "target of p50"]);
+    let reference = samples(results, REFERENCE);
+    let rows = [
+        (REFERENCE, None),
+        ("snapshot, 32 MB", None),
+        ("the source stands still, 32 MB", Some(100.0)),
+        ("create from a snapshot, 32 MB", None),
+        ("resume from disk, 32 MB", Some(130.0)),
+        ("resume from disk, 300 MB", Some(400.0)),
+        ("numpy kernel: fork(1) → first run_code in each", Some(200.0)),
+        ("numpy kernel: fork(20) → first run_code in each", Some(1500.0)),
+    ];
+    for (name, bound) in rows {
+        let found = samples(results, name);
+        anyhow::ensure!(found.len() > 0, "{name} was not measured");
+        let verdict = bound.map(|bound| Bound::AtMost(bound).verdict(found.median().as_secs_f64() * 1e3));
+        table.row(&[
+            name.to_owned(),
+            found.len().to_string(),
+            millis(found.median()),
+            millis(found.percentile(99)),
+            times(found.median(), reference.median()),
+            verdict.unwrap_or_default(),
+        ]);
+    }
+    let number = |name: &str| results.get(name).and_then(Value::as_f64).context(name.to_owned());
+    table.note(&format!(
+        "- Memory of a sandbox with 32 MB of its own: {:.1} MB while it runs, {:.1} MB once it is paused and on disk \
+         (mean of {paused}, page cache not counted).",
+        number("running")?,
+        number("paused")?,
+    ));
+    Ok(table)
+}
