@@ -85,6 +85,8 @@ pub struct NodeConfig {
     pub criu: Result<PathBuf, String>,
     /// How long the memory of a paused sandbox stays in RAM before it is saved. `None` for as long as it is paused.
     pub save_paused_after: Option<Duration>,
+    /// How much of the host's memory to keep free, by saving paused sandboxes before their time. 0 for none.
+    pub keep_memory_free: Bytes,
 }
 
 /// Why a node cannot be opened.
@@ -214,6 +216,7 @@ impl Node {
         };
         let sandboxes = Sandboxes::new(provisioner, template, sandboxes_config).map_err(OpenError::Sweep)?;
         sandboxes.adopt().await.map_err(OpenError::Sweep)?;
+        sandboxes.keep_memory_free(config.keep_memory_free);
         maintain_workspaces(&sandboxes);
         sandboxes.template_pools.base().pool.start();
         prepared.iter().for_each(|&recipe| sandboxes.start_opening(recipe));
@@ -289,6 +292,12 @@ impl Node {
         let built = self.sandboxes.build_all_layers(recipe, &layers, existing, |step| on_step(step.into())).await;
         built.map_err(|error| BuildTemplateError::Failed { name: recipe.name, source: Box::new(error) })?;
         Ok(BuiltTemplate { name: recipe.name, layer: top, is_new: true })
+    }
+
+    /// Saves the memory of all paused sandboxes that still have it in RAM, before the host shuts down. Returns how many could
+    /// not be saved.
+    pub async fn save_paused(&self) -> usize {
+        self.sandboxes.save_all_paused().await
     }
 
     /// Closes the node. The sandboxes of a server keep running. Those of a command end.

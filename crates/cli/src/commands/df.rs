@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use isopod_node::base::list_generations;
-use isopod_node::{KeptEntry, StateRoot, list_kept, list_layers};
+use isopod_node::{Kept, KeptEntry, StateRoot, list_kept, list_layers};
 use serde::Serialize;
 
 use crate::args::JsonArgs;
@@ -36,7 +36,10 @@ pub(super) fn run(state_dir: &Path, args: &JsonArgs) -> anyhow::Result<ExitCode>
         bytes: disk_bytes(state.path()),
         in_use: true,
     });
-    let kept = list_kept(&state)?;
+    let kept = list_kept(&state).unwrap_or_else(|error| {
+        tracing::warn!(%error, "saved memory is not shown");
+        Kept::default()
+    });
     rows.extend(kept.sandboxes.iter().filter_map(|sandbox| memory_row("paused", sandbox)));
     rows.extend(kept.snapshots.iter().filter_map(|snapshot| memory_row("snapshot", snapshot)));
     if args.json {

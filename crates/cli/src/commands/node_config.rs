@@ -7,7 +7,7 @@ use isopod_disk::DiskOptions;
 use isopod_node::base::{BaseOptions, HostEnvironment};
 use isopod_node::{HomeKind, NodeConfig, PoolSize, RegistrySettings, SpawnerProgram};
 use isopod_outbound::Policy;
-use isopod_wire::{Cidr, Limits, PRIVATE_NETWORKS};
+use isopod_wire::{Bytes, Cidr, Limits, PRIVATE_NETWORKS};
 
 use crate::env_names;
 
@@ -86,6 +86,7 @@ fn config(home: HomeKind, arguments: Vec<std::ffi::OsString>, pool: PoolSize) ->
         workspace: None,
         criu: Err("this command keeps no sandboxes".to_owned()),
         save_paused_after: None,
+        keep_memory_free: Bytes(0),
     }
 }
 

@@ -100,7 +100,8 @@ fn unit(program: &Path, state_dir: Option<&Path>, args: &ServiceInstallArgs) -> 
          KillMode=process\n\
          Delegate=yes\n\
          OOMPolicy=continue\n\
-         TimeoutStopSec=30\n\
+         # When the host shuts down, the memory of paused sandboxes goes to disk first.\n\
+         TimeoutStopSec=300\n\
          LimitNOFILE=1048576\n\
          TasksMax=infinity\n\
          # Secrets such as ISOPOD_API_KEY=e2b_... can stand in this file; the server does not need it.\n\

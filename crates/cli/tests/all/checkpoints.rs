@@ -191,6 +191,62 @@ async fn a_pause_lasts_on_disk_and_everything_goes_on_after_it() {
     state.assert_nothing_left();
 }
 
+/// systemd stops all services when the host shuts down, and says so to those who ask.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_paused_is_saved_when_the_host_shuts_down() {
+    use std::os::unix::fs::PermissionsExt;
+    if !has_criu() {
+        return;
+    }
+    let (state, programs) = (StateDir::new(BINARY), tempfile::tempdir().unwrap());
+    let systemctl = programs.path().join("systemctl");
+    std::fs::write(&systemctl, "#!/bin/sh\n[ \"$*\" = is-system-running ] && echo stopping\nexit 1\n").unwrap();
+    std::fs::set_permissions(&systemctl, PermissionsExt::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
+    let mut command = state.isopod().command(&["serve", "--prepare", "none", "--save-paused-after", "0"]);
+    command.env("PATH", path);
+    let server = Server::start(command);
+    let sandbox = create(&server.client()).await;
+    let (id, guest) = (sandbox.id().clone(), user_of(&sandbox));
+    let mut counting = Counting::start(&guest).await;
+    sandbox.pause(true).await.unwrap();
+    counting.lose().await;
+    assert!(saved(&state).is_empty(), "nothing saves it while the server runs");
+    server.stop();
+    assert_eq!(saved(&state).len(), 1);
+    assert_eq!(sandbox_processes(&state), 0);
+    let server = serve(&state);
+    let resumed = server.client().connect(&id, None).await.unwrap();
+    counting.join_and_finish(&user_of(&resumed)).await;
+    assert!(resumed.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_paused_is_saved_early_when_the_host_is_short_of_memory() {
+    if !has_criu() {
+        return;
+    }
+    let (state, settings) = (StateDir::new(BINARY), tempfile::NamedTempFile::new().unwrap());
+    // More than any host has.
+    std::fs::write(settings.path(), "[sandbox]\nkeep_memory_free = \"900T\"\n").unwrap();
+    let config = settings.path().to_str().unwrap();
+    let arguments = ["serve", "--prepare", "none", "--save-paused-after", "0", "--config", config];
+    let server = Server::start(state.isopod().command(&arguments));
+    let sandbox = create(&server.client()).await;
+    let guest = user_of(&sandbox);
+    let mut counting = Counting::start(&guest).await;
+    sandbox.pause(true).await.unwrap();
+    counting.lose().await;
+    until("its memory is saved", async || (!saved(&state).is_empty()).then_some(())).await;
+    let resumed = server.client().connect(sandbox.id(), None).await.unwrap();
+    counting.join_and_finish(&user_of(&resumed)).await;
+    assert!(resumed.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
 /// How many processes the sandboxes of a state directory have, by their cgroups.
 fn sandbox_processes(state: &StateDir) -> usize {
     let tag = std::fs::read_to_string(state.path().join("tag")).unwrap();

@@ -26,6 +26,7 @@ mod restore_memory;
 mod resume;
 mod rollback;
 mod sandboxes;
+mod save_early;
 mod save_memory;
 mod snapshot;
 mod templates;

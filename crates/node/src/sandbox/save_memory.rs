@@ -30,9 +30,9 @@ impl Sandboxes {
 
     /// Saves the memory of a sandbox that has just been paused, unless it is resumed before.
     pub(crate) fn save_memory_later(self: &Arc<Self>, incarnation: &Incarnation) {
-        let (Some(delay), Ok(_)) = (self.save_paused_after, &self.criu) else { return };
         let Some(sandbox) = self.find(incarnation) else { return };
         let pause = sandbox.pauses.fetch_add(1, Ordering::Relaxed) + 1;
+        let (Some(delay), Ok(_)) = (self.save_paused_after, &self.criu) else { return };
         tokio::spawn(save_after(Arc::downgrade(self), incarnation.clone(), pause, delay));
     }
 
@@ -58,6 +58,22 @@ impl Sandboxes {
         // From here on, the memory on disk counts.
         saving.keep_stopped();
         self.end_processes(&sandbox, &mut inner).await
+    }
+
+    /// As [`Self::save_memory`], but few at a time. Returns whether nothing of it is left in RAM.
+    pub(super) async fn save_in_turn(&self, incarnation: &Incarnation) -> bool {
+        let Ok(_turn) = self.saves.acquire().await else { return false };
+        match self.save_memory(incarnation).await {
+            Ok(()) => tracing::info!(%incarnation, "saved the memory of a paused sandbox"),
+            // It was resumed or removed meanwhile.
+            Err(NodeError::NotFound(_) | NodeError::WrongState { .. }) => {}
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(%incarnation, error, "could not save the memory of a paused sandbox");
+                return false;
+            }
+        }
+        true
     }
 
     /// Writes everything to disk, the record last.
@@ -163,15 +179,7 @@ async fn save_after(sandboxes: Weak<Sandboxes>, incarnation: Incarnation, pause:
     if !sandboxes.find(&incarnation).is_some_and(is_same) {
         return;
     }
-    let Ok(_turn) = sandboxes.saves.acquire().await else { return };
-    match sandboxes.save_memory(&incarnation).await {
-        Ok(()) => tracing::info!(%incarnation, "saved the memory of a paused sandbox"),
-        Err(NodeError::NotFound(_) | NodeError::WrongState { .. }) => {}
-        Err(error) => {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(%incarnation, error, "could not save the memory of a paused sandbox");
-        }
-    }
+    sandboxes.save_in_turn(&incarnation).await;
 }
 
 /// After a failure they go on, but the sandbox is still paused.

@@ -12,7 +12,7 @@ mod settings;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +25,7 @@ use isopod_server::{ServerConfig, serve};
 use isopod_service::backend::RemoteBackend;
 use isopod_storage::ClientError;
 use isopod_store::Store;
+use isopod_wire::Bytes;
 use isopod_wire::node::{NodeApi, Secret};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
@@ -83,6 +84,7 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
         private_networks: settings.sandbox_networks.clone(),
         criu: settings.criu.clone().map_or_else(node_config::find_criu, Ok),
         save_paused_after: settings.save_paused_after,
+        keep_memory_free: settings.keep_memory_free.unwrap_or_else(default_free_memory),
         ..node_config::for_server(settings.pool, settings.prepare.clone(), settings.registries.clone())
     };
     let node = Arc::new(Node::open(state.clone(), node_config).await?);
@@ -94,6 +96,9 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
         Ok(()) => serve_node(&node, parts, socket, stop).await,
         Err(error) => Err(error),
     };
+    if host_shuts_down().await {
+        save_before_shutdown(&node).await;
+    }
     // Requests that were cut off may hold it for a moment; what stays then is swept by the next start. A start that failed
     // takes back what it has made.
     if let Some(node) = Arc::into_inner(node) {
@@ -102,6 +107,32 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
     let code = served?;
     tokio::task::spawn_blocking(move || print_what_stays(&storage)).await?;
     Ok(code)
+}
+
+/// A tenth of the memory, at most 4 GiB.
+fn default_free_memory() -> Bytes {
+    let info = rustix::system::sysinfo();
+    let total = info.totalram.saturating_mul(info.mem_unit.into());
+    Bytes((total / 10).min(4 << 30))
+}
+
+/// Whether systemd is stopping everything, and not only this server.
+async fn host_shuts_down() -> bool {
+    let asking = tokio::task::spawn_blocking(|| {
+        std::process::Command::new("systemctl").arg("is-system-running").stderr(Stdio::null()).output()
+    });
+    let answer = tokio::time::timeout(SYSTEMD_TIMEOUT, asking).await;
+    matches!(answer, Ok(Ok(Ok(answer))) if answer.stdout.trim_ascii() == b"stopping")
+}
+
+/// Sandboxes outlive the server, but not the host.
+async fn save_before_shutdown(node: &Node) {
+    match node.save_paused().await {
+        0 => tracing::info!("the host shuts down; all paused sandboxes are on disk"),
+        lost => {
+            tracing::warn!(lost, "the host shuts down; some paused sandboxes could not be saved and lose their memory")
+        }
+    }
 }
 
 /// Where sandboxes write, and what this machine lacks.
@@ -165,6 +196,9 @@ async fn serve_node(
     store.close().await;
     Ok(ExitCode::SUCCESS)
 }
+
+/// How long systemd may take to say whether the host shuts down.
+const SYSTEMD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many connections may wait to be accepted.
 const BACKLOG: u32 = 1024;

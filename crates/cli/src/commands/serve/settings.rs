@@ -10,7 +10,7 @@ use isopod_files::workspace::Workspace;
 use isopod_node::{PoolSize, RegistrySettings};
 use isopod_outbound::Policy;
 use isopod_server::ServerConfig;
-use isopod_wire::Cidr;
+use isopod_wire::{Bytes, Cidr};
 
 use super::backend::{BackendChoice, choose_backend};
 use super::file::SettingsFile;
@@ -54,6 +54,8 @@ pub(super) struct Settings {
     /// The program that saves memory, if it is not the one of Isopod's package.
     pub(super) criu: Option<PathBuf>,
     pub(super) save_paused_after: Option<Duration>,
+    /// `None` for the default.
+    pub(super) keep_memory_free: Option<Bytes>,
     pub(super) registries: RegistrySettings,
     outbound: Policy,
     /// Private networks that sandboxes may be allowed to reach.
@@ -125,6 +127,7 @@ impl Settings {
                 prepared: args.pool_prepared.or(file.pool.prepared).unwrap_or(DEFAULT_POOL),
             },
             criu: args.criu.or_else(|| file.sandbox.criu.clone()),
+            keep_memory_free: file.sandbox.keep_memory_free,
             save_paused_after: save_after(args.save_paused_after.or(file.sandbox.save_paused_after)),
             storage,
             agent_url: agent_url(args.agent_host, args.agent_port).or_else(|| file.runs.agent_url.clone()),
