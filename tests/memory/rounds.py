@@ -331,7 +331,7 @@ def main():
     args = parser.parse_args()
     # So that a run that is stopped still removes what it created.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    server, problems, played = Server(args.isopod, options=["--save-paused-after", str(SAVED_AFTER)]), [], 0
+    server, rounds, problems, played = Server(args.isopod, options=["--save-paused-after", str(SAVED_AFTER)]), None, [], 0
     try:
         server.start()
         os.environ.update(server.environment())
@@ -347,6 +347,8 @@ def main():
         problems += server.stop()
     for problem in problems:
         print(f"problem: {problem}")
+    if rounds is None:
+        sys.exit(1)
     text = table(args, rounds, played, problems)
     print(text)
     if args.write_docs and not problems:

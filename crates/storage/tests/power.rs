@@ -62,6 +62,7 @@ fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))"
         let deadline = Instant::now() + Duration::from_secs(30);
         while !Command::new("umount").arg(self.path("disk")).output().unwrap().status.success() {
             assert!(Instant::now() < deadline, "somebody holds the disk");
+            std::thread::sleep(Duration::from_millis(10));
         }
         self.wait_until_released();
         self.mount();

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use http::StatusCode;
 use isopod_api::ApiError;
 use isopod_control::http::is_in_the_way;
 
@@ -56,7 +57,11 @@ impl From<SessionError> for ApiError {
             SessionError::Template(error) => error.into(),
             SessionError::Create { source, .. } => ApiError::from(source).with_error(NO_SANDBOX),
             SessionError::Use { source, .. } => ApiError::from(source).with_error(NO_SANDBOX),
-            SessionError::Checkpoint { source, .. } => source.into(),
+            SessionError::Checkpoint { source, .. } => {
+                let error = ApiError::from(source);
+                // Nobody knows whether it was done.
+                if error.status() == StatusCode::GATEWAY_TIMEOUT { error.without_retry() } else { error }
+            }
             SessionError::Kill { .. } => ApiError::internal(&error).with_error(message),
             SessionError::Disposed(_) | SessionError::Elsewhere(_) => {
                 ApiError::conflict(message.clone()).with_error(message)

@@ -61,8 +61,9 @@ pub(crate) trait Executor: Send + Sync + 'static {
         sink: &mut dyn OutputSink,
     ) -> Result<ExecutorResult, ExecutorError>;
 
-    /// Keeps what the run's sandbox has and does, or puts it back to what was kept before an earlier attempt at this node.
-    async fn checkpoint(&self, team: &TeamId, run: &RunId, node: &str) -> Result<(), ExecutorError>;
+    /// Keeps what the run's sandbox has and does, or puts it back to what was kept before an earlier attempt at this node. If the
+    /// attempt is repeated, there must be something to put it back to.
+    async fn checkpoint(&self, team: &TeamId, run: &RunId, node: &str, is_repeated: bool) -> Result<(), ExecutorError>;
 
     /// Removes the run's sandbox and its checkpoints. Idempotent. An error means that the sandbox may still exist.
     async fn dispose(&self, team: &TeamId, run: &RunId) -> Result<Disposed, ExecutorError>;

@@ -41,11 +41,15 @@ impl Executor for SessionExecutor {
         Ok(as_result(result))
     }
 
-    async fn checkpoint(&self, team: &TeamId, run: &RunId, node: &str) -> Result<(), ExecutorError> {
-        let (owner, name) = (owner(run)?, CheckpointName::Node(node));
-        let undone = self.sessions.roll_back(team, &owner, name).await.map_err(failed("undo an earlier attempt"))?;
-        if undone {
+    async fn checkpoint(&self, team: &TeamId, run: &RunId, node: &str, is_repeated: bool) -> Result<(), ExecutorError> {
+        let (owner, name) = (owner(run)?, CheckpointName::Node(node.to_owned()));
+        let undone = self.sessions.roll_back(team, &owner, name.clone()).await;
+        if undone.map_err(failed("undo an earlier attempt"))? {
             return Ok(());
+        }
+        if is_repeated {
+            let source = "somebody has removed the checkpoint that was taken before the first attempt".into();
+            return Err(ExecutorError { doing: "undo an earlier attempt", source });
         }
         self.sessions
             .take_checkpoint(team, &owner, name)

@@ -26,7 +26,8 @@ impl Sessions {
     /// Removes the owner's sandbox. Idempotent.
     pub(crate) async fn dispose(self: &Arc<Self>, team: &TeamId, owner: &Owner) -> Result<Disposed, SessionError> {
         let duration = Duration::ZERO;
-        let lessee = Lessee { sessions: Arc::clone(self), team: team.clone(), owner: owner.clone(), duration };
+        let (sessions, from) = (Arc::clone(self), None);
+        let lessee = Lessee { sessions, team: team.clone(), owner: owner.clone(), duration, from };
         let killed = self.fleet.leases.end(lessee).await?;
         Ok(Disposed { killed })
     }

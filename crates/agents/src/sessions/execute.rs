@@ -104,7 +104,7 @@ impl Sessions {
         Ok(writing.await.map_err(|_| SessionError::Aborted)??)
     }
 
-    fn inside(&self, owner: &Owner, sandbox: &Sandbox) -> Result<GuestConnection, SessionError> {
+    pub(super) fn inside(&self, owner: &Owner, sandbox: &Sandbox) -> Result<GuestConnection, SessionError> {
         let gone = || SessionError::Use { owner: owner.clone(), source: ActError::Refused(Refusal::NotFound) };
         sandbox.view().guest_connection(&self.fleet.node).ok_or_else(gone)
     }

@@ -22,6 +22,8 @@ pub(super) struct Lessee {
     pub(super) owner: Owner,
     /// How long the sandbox must run from now on.
     pub(super) duration: Duration,
+    /// The template of a new one, if not that of the settings.
+    pub(super) from: Option<String>,
 }
 
 /// What is open while the owner's sandbox is created or replaced.
@@ -38,7 +40,18 @@ impl Sessions {
         owner: &Owner,
         duration: Duration,
     ) -> Result<Lease, SessionError> {
-        let lessee = Lessee { sessions: Arc::clone(self), team: team.clone(), owner: owner.clone(), duration };
+        self.get_or_create_from(team, owner, duration, None).await
+    }
+
+    /// As [`Self::get_or_create`]. A new sandbox is made from this template, which may be a snapshot.
+    pub(super) async fn get_or_create_from(
+        self: &Arc<Self>,
+        team: &TeamId,
+        owner: &Owner,
+        duration: Duration,
+        from: Option<String>,
+    ) -> Result<Lease, SessionError> {
+        let lessee = Lessee { sessions: Arc::clone(self), team: team.clone(), owner: owner.clone(), duration, from };
         self.fleet.leases.hold(lessee).await
     }
 
@@ -96,9 +109,9 @@ impl Holder for Lessee {
     }
 
     async fn create(&self, _: &Record) -> Result<Arc<Sandbox>, SessionError> {
-        let Self { sessions, team, owner, duration } = self;
-        let template =
-            sessions.catalogue.usable(team, &sessions.settings.template).await.map_err(SessionError::Template)?;
+        let Self { sessions, team, owner, duration, from } = self;
+        let template = from.as_deref().unwrap_or(&sessions.settings.template);
+        let template = sessions.catalogue.usable(team, template).await.map_err(SessionError::Template)?;
         let wanted = NewSandbox {
             team: team.clone(),
             template,

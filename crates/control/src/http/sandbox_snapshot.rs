@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::app::App;
 use super::find_sandbox::live_sandbox;
 use super::snapshot_views::{SnapshotView, own_reference, shown};
-use crate::lifecycle::WantedSnapshot;
+use crate::lifecycle::{CHECKPOINT_PREFIX, WantedSnapshot};
 use crate::templates::{DEFAULT_TAG, parse_tag};
 
 #[derive(Deserialize, ToSchema)]
@@ -32,6 +32,11 @@ pub(super) async fn snapshot(
 ) -> Result<Created<SnapshotView>, ApiError> {
     let body = body.parse()?;
     let (name, tag) = match body.name.as_deref().map(|name| own_reference(&caller, name)).transpose()? {
+        Some(reference) if reference.name.starts_with(CHECKPOINT_PREFIX) => {
+            return Err(ApiError::bad_request(format!(
+                "names that begin with '{CHECKPOINT_PREFIX}' are the server's own"
+            )));
+        }
         Some(reference) => (Some(reference.name.clone()), parse_tag(reference.tag())?),
         None => (None, DEFAULT_TAG.to_owned()),
     };

@@ -9,6 +9,20 @@ use super::handle::Sandbox;
 use super::snapshot::{SnapshotError, WantedSnapshot};
 use crate::templates::DEFAULT_TAG;
 
+/// How the names of such snapshots begin. Clients cannot choose them.
+pub const CHECKPOINT_PREFIX: &str = "isopod-run-";
+
+/// What [`Fleet::roll_back_to`] has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RolledBack {
+    /// The sandbox is as it was.
+    Done,
+    /// There is no checkpoint of this name. Nothing was done.
+    NoCheckpoint,
+    /// It was taken of another sandbox, and nothing was done. A new sandbox can be created from it, as from this template.
+    OfAnother { template: String },
+}
+
 impl Fleet {
     /// Takes a checkpoint, in the place of one of the same name.
     ///
@@ -25,15 +39,28 @@ impl Fleet {
         Ok(())
     }
 
-    /// Puts a sandbox back to its checkpoint of this name. Returns false if there is none.
+    /// Whether the team has a checkpoint of this name.
+    ///
+    /// # Errors
+    /// If the store fails.
+    pub async fn has_checkpoint(&self, team: &TeamId, name: &str) -> Result<bool, StoreError> {
+        Ok(self.checkpoint_named(team, name).await?.is_some())
+    }
+
+    /// Puts a sandbox back to the checkpoint of this name.
     ///
     /// # Errors
     /// If it is not possible now.
-    pub async fn roll_back_to(&self, sandbox: &Sandbox, name: &str) -> Result<bool, SnapshotError> {
-        let Some(source) = self.checkpoint_of(sandbox, name).await? else { return Ok(false) };
+    pub async fn roll_back_to(&self, sandbox: &Sandbox, name: &str) -> Result<RolledBack, SnapshotError> {
+        let Some((template, source)) = self.checkpoint_named(sandbox.team(), name).await? else {
+            return Ok(RolledBack::NoCheckpoint);
+        };
         self.check_saves_memory().await?;
+        if source.sandbox != *sandbox.id() {
+            return Ok(RolledBack::OfAnother { template });
+        }
         sandbox.rollback(source).await?;
-        Ok(true)
+        Ok(RolledBack::Done)
     }
 
     /// Removes all checkpoints whose names begin like this, except for one. Does nothing if there are none.
@@ -52,13 +79,17 @@ impl Fleet {
         Ok(())
     }
 
-    /// `None` also for a checkpoint of an earlier sandbox, to which this one cannot be put back.
-    async fn checkpoint_of(&self, sandbox: &Sandbox, name: &str) -> Result<Option<SnapshotSource>, StoreError> {
-        let found = self.store.visible_template(sandbox.team(), name).await?;
-        let is_own = |kind, team: &TeamId| kind == TemplateKind::Snapshot && team == sandbox.team();
+    /// The id of its template, and the snapshot.
+    async fn checkpoint_named(
+        &self,
+        team: &TeamId,
+        name: &str,
+    ) -> Result<Option<(String, SnapshotSource)>, StoreError> {
+        let found = self.store.visible_template(team, name).await?;
+        let is_own = |kind, of: &TeamId| kind == TemplateKind::Snapshot && of == team;
         let Some(template) = found.filter(|template| is_own(template.kind, &template.team)) else { return Ok(None) };
         let build = self.store.tagged_build(&template.id, DEFAULT_TAG).await?;
         let ready = build.filter(|build| build.status == BuildStatus::Ready).and_then(|build| build.snapshot);
-        Ok(ready.filter(|source| source.sandbox == *sandbox.id()))
+        Ok(ready.map(|source| (template.id, source)))
     }
 }

@@ -240,7 +240,10 @@ impl Fleet {
 
     /// Asks the node to create the sandbox. If that takes too long, the call continues, and its sandbox is removed.
     async fn ask_node(self: &Arc<Self>, spec: SandboxSpec) -> Result<Incarnation, CreateRefusal> {
-        let limit = self.settings.create_timeout;
+        let limit = match spec.snapshot {
+            Some(_) => self.settings.memory_timeout.max(self.settings.create_timeout),
+            None => self.settings.create_timeout,
+        };
         let fleet = Arc::clone(self);
         let mut asking =
             tokio::spawn(async move { fleet.node.create(spec).await }.instrument(tracing::info_span!("node create")));

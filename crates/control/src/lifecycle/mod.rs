@@ -27,6 +27,7 @@ mod team_memory;
 mod team_quota;
 mod team_slots;
 
+pub use checkpoint::{CHECKPOINT_PREFIX, RolledBack};
 pub use create::{CreateRefusal, NewSandbox};
 pub use fleet::Fleet;
 pub(crate) use fleet::FleetSettings;

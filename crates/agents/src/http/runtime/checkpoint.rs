@@ -40,7 +40,7 @@ pub(super) async fn checkpoint(
     body: JsonBody<CheckpointBody>,
 ) -> Result<Json<Checkpointed>, ApiError> {
     let (run, name) = (parse_run(&run_id)?, parse_name(body.parse()?)?);
-    app.sessions.take_checkpoint(&caller.team, &run, CheckpointName::Client(&name)).await?;
+    app.sessions.take_checkpoint(&caller.team, &run, CheckpointName::Client(name.clone())).await?;
     Ok(Json(Checkpointed { status: "checkpointed", run_id, name }))
 }
 
@@ -52,10 +52,8 @@ pub(super) async fn rollback(
     body: JsonBody<CheckpointBody>,
 ) -> Result<Json<Checkpointed>, ApiError> {
     let (run, name) = (parse_run(&run_id)?, parse_name(body.parse()?)?);
-    if app.sessions.sandboxes_of_owner(&caller.team, &run).await?.is_empty()
-        || !app.sessions.roll_back(&caller.team, &run, CheckpointName::Client(&name)).await?
-    {
-        return Err(ApiError::not_found(format!("the sandbox of run '{run_id}' has no checkpoint '{name}'")));
+    if !app.sessions.roll_back(&caller.team, &run, CheckpointName::Client(name.clone())).await? {
+        return Err(ApiError::not_found(format!("run '{run_id}' has no checkpoint '{name}'")));
     }
     Ok(Json(Checkpointed { status: "rolled_back", run_id, name }))
 }

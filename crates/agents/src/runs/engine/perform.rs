@@ -35,13 +35,21 @@ impl RunTask {
         for id in std::mem::take(&mut self.changes.started) {
             let Some(node) = self.nodes.get(&id) else { continue };
             let (spec, shared) = (node.spec.clone(), Arc::clone(&self.shared));
+            let is_repeated = node.attempts > 1;
             let (team, run) = (self.row.team.clone(), self.row.id.clone());
             let invocation = matches!(spec.work(), Work::Agent { .. }).then(|| self.invocation_of(&spec));
             let log = self
                 .tool_call_of(&id)
                 .map(|(tool, arguments)| ToolLog::begin(Arc::clone(&self.output), Some(id.clone()), tool, &arguments));
             self.performing.spawn(async move {
-                let work = AssertUnwindSafe(perform(&shared, &team, &run, &spec, invocation, log));
+                let work = AssertUnwindSafe(async {
+                    if spec.checkpoint
+                        && let Err(error) = shared.executor.checkpoint(&team, &run, &spec.id, is_repeated).await
+                    {
+                        return Outcome::failed(isopod_wire::error_chain(&error));
+                    }
+                    perform(&shared, &team, &run, &spec, invocation, log).await
+                });
                 let outcome =
                     work.catch_unwind().await.unwrap_or_else(|_| Outcome::failed("internal error of the server"));
                 (spec.id, outcome)
@@ -62,11 +70,6 @@ async fn perform(
     invocation: Option<Invocation>,
     log: Option<ToolLog>,
 ) -> Outcome {
-    if spec.checkpoint
-        && let Err(error) = shared.executor.checkpoint(team, run, &spec.id).await
-    {
-        return Outcome::failed(isopod_wire::error_chain(&error));
-    }
     let timeout = spec.attempt_timeout();
     let work = match (spec.work(), invocation) {
         (Work::Agent { url }, Some(invocation)) => {

@@ -131,7 +131,7 @@ impl Executor for FakeExecutor {
         }
     }
 
-    async fn checkpoint(&self, team: &TeamId, run: &RunId, node: &str) -> Result<(), ExecutorError> {
+    async fn checkpoint(&self, team: &TeamId, run: &RunId, node: &str, is_repeated: bool) -> Result<(), ExecutorError> {
         let mut seen = self.world.seen.lock().unwrap();
         seen.team = Some(team.clone());
         if seen.alive.insert(run.clone()) {
@@ -145,6 +145,9 @@ impl Executor for FakeExecutor {
                 "back to"
             }
             _ => {
+                if is_repeated {
+                    seen.wrong.push(format!("{node} has lost its checkpoint"));
+                }
                 let before = seen.executed.len();
                 seen.checkpoints.insert(run.clone(), (node.to_owned(), before));
                 "checkpoint of"

@@ -53,14 +53,25 @@ impl Known {
         self.checkpoints.insert(checkpoint.to_owned(), Arc::clone(&self.inputs));
     }
 
-    /// The sandbox was put back: it has the inputs that it had then. Returns those that it has no more. If this server does
-    /// not know them, because it has been restarted since, all inputs are sent again. What is inside, the next listing shows.
-    pub(in crate::sessions) fn go_back_to(&mut self, checkpoint: &str) -> Vec<String> {
-        let before = self.checkpoints.get(checkpoint).cloned().unwrap_or_default();
-        let gone: Vec<String> = self.inputs.keys().filter(|path| !before.contains_key(*path)).cloned().collect();
-        gone.iter().for_each(|path| self.input_is_gone(path));
+    /// The sandbox was put back: it has the inputs that it had then. Returns those that it has no more, or `None` if this
+    /// server does not know the checkpoint. What is inside, the next listing shows.
+    pub(in crate::sessions) fn go_back_to(&mut self, checkpoint: &str) -> Option<Vec<String>> {
+        let before = self.checkpoints.get(checkpoint).cloned()?;
+        let gone = self.forget_inputs(|path| !before.contains_key(path));
         before.iter().for_each(|(path, seen)| self.input_is(path, *seen));
+        Some(gone)
+    }
+
+    /// Forgets that these inputs were sent, so that they are sent again. Returns their paths.
+    pub(in crate::sessions) fn forget_inputs(&mut self, is_gone: impl Fn(&str) -> bool) -> Vec<String> {
+        let gone: Vec<String> = self.inputs.keys().filter(|path| is_gone(path)).cloned().collect();
+        gone.iter().for_each(|path| self.input_is_gone(path));
         gone
+    }
+
+    /// Forgets checkpoints whose names begin like this.
+    pub(in crate::sessions) fn forget_checkpoints(&mut self, beginning: &str) {
+        self.checkpoints.retain(|name, _| !name.starts_with(beginning));
     }
 
     /// Takes the unsaved records. A caller that fails to save them returns them with [`Known::keep_unsaved`].
@@ -125,12 +136,13 @@ mod tests {
         known.input_is("changed", seen(2));
         known.input_is("new", seen(1));
         known.take_unsaved();
-        assert_eq!(known.go_back_to("one"), ["new"]);
+        assert_eq!(known.go_back_to("one").unwrap(), ["new"]);
         assert_eq!(known.inputs.len(), 2);
         assert_eq!(known.inputs["changed"], seen(1));
         assert_eq!(known.take_unsaved().len(), 2, "what has changed is saved");
-        let mut gone = known.go_back_to("unknown");
-        gone.sort_unstable();
-        assert_eq!(gone, ["changed", "kept"], "they are sent again");
+        assert_eq!(known.go_back_to("unknown"), None);
+        assert_eq!(known.forget_inputs(|path| path == "kept"), ["kept"]);
+        known.forget_checkpoints("on");
+        assert_eq!(known.go_back_to("one"), None);
     }
 }

@@ -25,6 +25,7 @@ use utoipa::ToSchema;
 pub(super) use facts::input_paths;
 pub(super) use known::Known;
 pub(crate) use mime::content_type;
+pub(super) use pull::present_inside;
 pub(super) use pull::pull;
 pub(super) use push::{Hashes, push};
 pub(crate) use rel_path::RelPath;

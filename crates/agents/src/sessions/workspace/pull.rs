@@ -58,6 +58,19 @@ pub(in crate::sessions) async fn pull(
     Ok(pulled)
 }
 
+/// Which of these paths exist in the home directory.
+pub(in crate::sessions) async fn present_inside(
+    guest: &Guest,
+    paths: &[String],
+    caps: SyncCaps,
+) -> Result<HashSet<String>, WorkspaceError> {
+    if paths.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let only: Vec<&str> = paths.iter().map(String::as_str).collect();
+    Ok(list_home(guest, caps, &only).await?.entries.into_iter().map(|entry| entry.path).collect())
+}
+
 /// Lists the home directory, or only these paths in it.
 pub(super) async fn list_home(guest: &Guest, caps: SyncCaps, only: &[&str]) -> Result<Tree, WorkspaceError> {
     let max_entries = caps.files.saturating_mul(LIST_FACTOR);
