@@ -45,7 +45,11 @@ class Chromium:
         self.process.wait()
         os.close(self.commands)
         os.close(self.answers)
-        shutil.rmtree(self.home, ignore_errors=True)
+        # Its other processes end a moment later, and may still write.
+        deadline = time.monotonic() + 10
+        while os.path.exists(self.home) and time.monotonic() < deadline:
+            shutil.rmtree(self.home, ignore_errors=True)
+            time.sleep(0.05)
 
     def open(self, url):
         """Opens a page, and waits until its scripts and style sheets are there, or ten seconds."""
