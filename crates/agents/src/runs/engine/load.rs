@@ -65,6 +65,7 @@ pub(in crate::runs) fn new_task(
         nodes: nodes.into_iter().map(|node| (node.spec.id.clone(), node)).collect::<HashMap<_, _>>(),
         open: HashMap::new(),
         retrying,
+        begun: HashSet::new(),
         performing: JoinSet::new(),
         commands: receiver,
         seen,

@@ -53,6 +53,8 @@ pub(super) struct RunTask {
     open: HashMap<String, OpenAttempt>,
     /// Failed nodes that may be tried again.
     retrying: HashSet<String>,
+    /// Nodes of which an attempt was begun since the server started.
+    begun: HashSet<String>,
     performing: JoinSet<(String, Outcome)>,
     commands: mpsc::Receiver<Request>,
     /// The number of the last recorded event. Written here, read by watchers.

@@ -18,6 +18,8 @@ use crate::runs::shared::Shared;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) success: bool,
+    /// Whether the work was begun. Otherwise there is nothing to undo.
+    pub(crate) is_begun: bool,
     pub(crate) output: Value,
     pub(crate) error: Option<String>,
     pub(crate) tokens: u64,
@@ -35,7 +37,7 @@ impl RunTask {
         for id in std::mem::take(&mut self.changes.started) {
             let Some(node) = self.nodes.get(&id) else { continue };
             let (spec, shared) = (node.spec.clone(), Arc::clone(&self.shared));
-            let is_repeated = node.attempts > 1;
+            let is_repeated = self.begun.contains(&id);
             let (team, run) = (self.row.team.clone(), self.row.id.clone());
             let invocation = matches!(spec.work(), Work::Agent { .. }).then(|| self.invocation_of(&spec));
             let log = self
@@ -48,7 +50,8 @@ impl RunTask {
                     {
                         return Outcome::failed(isopod_wire::error_chain(&error));
                     }
-                    perform(&shared, &team, &run, &spec, invocation, log).await
+                    let outcome = perform(&shared, &team, &run, &spec, invocation, log).await;
+                    Outcome { is_begun: true, ..outcome }
                 });
                 let outcome =
                     work.catch_unwind().await.unwrap_or_else(|_| Outcome::failed("internal error of the server"));
@@ -124,6 +127,7 @@ impl From<AgentReply> for Outcome {
     fn from(reply: AgentReply) -> Self {
         Self {
             success: reply.success,
+            is_begun: true,
             tokens: reply.tokens(),
             tools: reply.tools(),
             tool_calls: reply.tool_calls().to_vec(),

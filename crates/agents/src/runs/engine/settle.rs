@@ -29,6 +29,9 @@ impl RunTask {
         if self.graph.get(id).is_none_or(|node| node.state != NodeState::Running) {
             return;
         }
+        if outcome.is_begun {
+            self.begun.insert(id.to_owned());
+        }
         self.row.tokens_used = self.row.tokens_used.saturating_add(outcome.tokens);
         let soft = if outcome.success { self.soft_failure(id, &outcome) } else { None };
         let status = match (outcome.success, &soft) {

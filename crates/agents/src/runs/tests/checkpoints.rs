@@ -31,6 +31,17 @@ async fn each_node_has_a_checkpoint_of_its_own_and_a_failed_run_keeps_none() {
 }
 
 #[tokio::test]
+async fn a_checkpoint_that_fails_is_tried_again_like_the_node() {
+    let dir = tempfile::tempdir().unwrap();
+    let world = Arc::new(World::default());
+    world.failing_checkpoints.store(1, std::sync::atomic::Ordering::Relaxed);
+    let server = TestServer::begin(dir.path(), &world).await;
+    let run = server.start("nodes: [{id: a, command: fail 1, checkpoint: true, retries: 2}]").await;
+    assert_eq!(server.ended(&run).await.0, RunStatus::Completed);
+    assert_eq!(world.executed(&run), ["checkpoint of a", "a", "back to a", "a"]);
+}
+
+#[tokio::test]
 async fn no_other_node_starts_while_one_with_a_checkpoint_waits_for_a_person() {
     let dir = tempfile::tempdir().unwrap();
     let world = Arc::new(World::default());

@@ -20,6 +20,8 @@ pub(super) struct World {
     seen: Mutex<Seen>,
     /// How many disposals fail before one succeeds.
     pub(super) failing_disposals: AtomicI64,
+    /// How many checkpoints fail before one succeeds.
+    pub(super) failing_checkpoints: AtomicI64,
 }
 
 #[derive(Debug, Default)]
@@ -132,6 +134,9 @@ impl Executor for FakeExecutor {
     }
 
     async fn checkpoint(&self, team: &TeamId, run: &RunId, node: &str, is_repeated: bool) -> Result<(), ExecutorError> {
+        if self.world.failing_checkpoints.fetch_sub(1, Ordering::Relaxed) > 0 {
+            return Err(ExecutorError { doing: "take a checkpoint", source: "not yet".into() });
+        }
         let mut seen = self.world.seen.lock().unwrap();
         seen.team = Some(team.clone());
         if seen.alive.insert(run.clone()) {
