@@ -24,9 +24,11 @@ enum Has {
     PythonModules(&'static str),
     /// A directory, if the programs are not in the path.
     Directory(&'static str),
+    /// A file, if there are no programs.
+    File(&'static str),
 }
 
-use Has::{Directory, Program, PythonModules};
+use Has::{Directory, File, Program, PythonModules};
 use Tier::{Fake, Real, Sdk, Stress, Unit};
 
 const ALL: &[Tier] = &[Unit, Fake, Real, Sdk, Stress];
@@ -51,6 +53,12 @@ const NEEDS: &[Need] = &[
     Need { has: Program("mkfs.ext4"), package: "e2fsprogs", tiers: ON_HOSTS },
     Need { has: Program("strace"), package: "strace", tiers: &[Real] },
     Need { has: Program("mmdebstrap"), package: "mmdebstrap", tiers: &[Real] },
+    // Without the keys, Ubuntu's mmdebstrap refuses Debian's archive.
+    Need {
+        has: File("/usr/share/keyrings/debian-archive-keyring.gpg"),
+        package: "debian-archive-keyring",
+        tiers: &[Real],
+    },
     Need { has: Program("s3fs"), package: "s3fs", tiers: &[Real] },
     Need { has: Program("docker-registry"), package: "docker-registry", tiers: &[Real] },
     Need { has: Program("skopeo"), package: "skopeo", tiers: &[Real] },
@@ -145,6 +153,7 @@ impl Has {
                 tried.is_ok_and(|output| output.status.success())
             }
             Self::Directory(path) => Path::new(path).is_dir(),
+            Self::File(path) => Path::new(path).is_file(),
         }
     }
 }

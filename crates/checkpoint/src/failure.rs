@@ -33,8 +33,8 @@ fn reason(log: &str) -> String {
         }
         let Some((_, rest)) = line.split_once("Error (") else { continue };
         let Some((_, message)) = rest.split_once("): ") else { continue };
-        // Root without CAP_SYS_RESOURCE cannot raise the limit, and does not need to.
-        if message.contains("RLIMIT_NOFILE") {
+        // Root without CAP_SYS_RESOURCE cannot raise the limit, and does not need to. And a sandbox has no tun device.
+        if message.contains("RLIMIT_NOFILE") || message.contains("Unable to create tun") {
             continue;
         }
         return shown(&match process {
@@ -52,6 +52,7 @@ mod tests {
     #[test]
     fn the_first_error_that_matters_is_shown_with_its_process() {
         let log = "(00.001) Error (criu/util.c:1534): rlimit: Can't setup RLIMIT_NOFILE for self: Operation not permitted\n\
+            (00.001) Error (criu/tun.c:85): tun: Unable to create tun: No such file or directory\n\
             (00.002) Dumping task (pid: 7 comm: python3)\n\
             (00.003) Error (criu/files-ext.c:98): Can't dump file 5 of that type [20600]\n\
             (00.004) Error (criu/cr-dump.c:1584): Dump files (pid: 7) failed with -1\n";

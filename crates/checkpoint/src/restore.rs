@@ -13,7 +13,7 @@ use isopod_isolation::backend::Backend;
 use isopod_isolation::cgroup::SandboxCgroup;
 use isopod_isolation::launch::{CriuRequest, CriuTask, MAX_GUEST_FDS, RestoredRights, namespaces_of};
 use isopod_isolation::sys::mount::{TreeOptions, clone_tree, set_tree_options};
-use isopod_wire::checkpoint::RestoredEnd;
+use isopod_wire::checkpoint::{RestoredAs, RestoredEnd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -52,8 +52,7 @@ pub struct Restore {
     /// The directory of the saved processes.
     pub memory: PathBuf,
     pub saved: Saved,
-    /// Whether those that they were saved from go on too.
-    pub is_copy: bool,
+    pub restored: RestoredAs,
 }
 
 /// Restores the processes and lets them run. After an error, the sandbox cannot be used.
@@ -74,7 +73,7 @@ pub async fn restore(restore: Restore) -> Result<(), MemoryError> {
         Ok::<_, MemoryError>((restored, restore))
     });
     let (restored, restore) = restored.await??;
-    guest.finish_restore(restore.is_copy).await?;
+    guest.finish_restore(restore.restored).await?;
     go_on(&restored, &restore.saved);
     Ok(())
 }

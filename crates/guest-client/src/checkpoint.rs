@@ -12,7 +12,7 @@ use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use isopod_wire::checkpoint::{
     FILES_PATH, HOLD_PATH, Held, IDENTITY_PATH, MAX_STATE, RELEASE_PATH, RESTORE_FILES_PATH, RESTORE_FINISH_PATH,
-    RESTORE_PATH, Restoring, STATE_PATH,
+    RESTORE_PATH, RestoredAs, Restoring, STATE_PATH,
 };
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -97,9 +97,9 @@ impl Checkpoint {
         self.json(RESTORE_PATH, full_body(state)).await
     }
 
-    /// The processes are there. `is_copy` means that those that they were saved from go on too.
-    pub async fn finish_restore(&self, is_copy: bool) -> Result<(), CheckpointError> {
-        let path = format!("{RESTORE_FINISH_PATH}?copy={is_copy}");
+    /// The processes are there.
+    pub async fn finish_restore(&self, restored: RestoredAs) -> Result<(), CheckpointError> {
+        let path = format!("{RESTORE_FINISH_PATH}?copy={}&log={}", restored.is_copy(), restored.has_log());
         self.exchange(Method::POST, &path, empty_body()).await.map(drop)
     }
 

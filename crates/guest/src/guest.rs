@@ -39,7 +39,8 @@ impl Guest {
                 Interpreter::new(programs, settings, processes, proc_overrides, gate.clone())
             })
             .map(Arc::new);
-        let checkpoint = Checkpoint::new(gate, Arc::clone(&processes), interpreter.clone(), Arc::clone(&watchers));
+        let (checked, log) = (Arc::clone(&processes), Arc::clone(&logs));
+        let checkpoint = Checkpoint::new(gate, checked, interpreter.clone(), Arc::clone(&watchers), log);
         Self { settings, processes, logs, watchers, meters, interpreter, checkpoint }
     }
 }

@@ -8,8 +8,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
+use crate::encoded::Base64;
 use crate::stdio::Source;
 
 /// The size of the ring in bytes, with the overhead of its blocks.
@@ -76,7 +77,34 @@ struct Block {
     text: Box<[u8]>,
 }
 
+/// A part of a log that another guest takes over.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct SavedBlock {
+    at: u64,
+    pid: u32,
+    source: Source,
+    text: Base64,
+}
+
 impl Logs {
+    pub(crate) fn save(&self) -> Vec<SavedBlock> {
+        let save = |block: &Block| SavedBlock {
+            at: block.at,
+            pid: block.pid,
+            source: block.source,
+            text: Base64(block.text.to_vec()),
+        };
+        self.ring().blocks.iter().map(save).collect()
+    }
+
+    /// Begins with what another guest has saved.
+    pub(crate) fn restore(&self, saved: Vec<SavedBlock>) {
+        let mut ring = self.ring();
+        for SavedBlock { at, pid, source, text } in saved {
+            ring.push_at(at, pid, source, text.0.into_boxed_slice());
+        }
+    }
+
     /// Opens the log of a process that was just started.
     pub(crate) fn of_process(self: &Arc<Self>, pid: u32) -> Arc<ProcessLog> {
         Arc::new(ProcessLog { logs: Arc::clone(self), pid, partial_lines: Mutex::default() })
@@ -149,6 +177,10 @@ impl ProcessLog {
 impl Ring {
     fn push(&mut self, pid: u32, source: Source, text: Box<[u8]>) {
         let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64);
+        self.push_at(at, pid, source, text);
+    }
+
+    fn push_at(&mut self, at: u64, pid: u32, source: Source, text: Box<[u8]>) {
         let block = Block { start: self.tail, at, pid, source, text };
         self.tail = block.end();
         self.cost += block.cost();
@@ -204,6 +236,19 @@ mod tests {
         let page = logs.page(0);
         assert_eq!(texts(&page), ["oops", "one\ntwo", "three"]);
         assert_eq!((page.blocks[0].stream, page.blocks[0].pid, page.more), ("stderr", 7, false));
+    }
+
+    #[test]
+    fn a_saved_log_is_read_like_ones_own() {
+        let (source, other) = (Arc::new(Logs::default()), Arc::new(Logs::default()));
+        source.of_process(3).push(Source::Stderr, b"one\ntwo\n");
+        let saved = serde_json::to_vec(&source.save()).unwrap();
+        other.restore(serde_json::from_slice(&saved).unwrap());
+        other.of_process(4).push(Source::Stdout, b"three\n");
+        let page = other.page(0);
+        assert_eq!(texts(&page), ["one\ntwo", "three"]);
+        assert_eq!((page.blocks[0].stream, page.blocks[0].pid), ("stderr", 3));
+        assert_eq!(page.blocks[0].at, source.page(0).blocks[0].at);
     }
 
     #[test]

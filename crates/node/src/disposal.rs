@@ -54,7 +54,7 @@ impl Remains {
             directory,
             has_mounts: record.spec.as_ref().is_some_and(|spec| !spec.mounts.is_empty()),
             has_fuse: record.spec.as_ref().is_some_and(|spec| spec.features.fuse),
-            may_have_memory: record.spec.is_some() || record.snapshot.is_some(),
+            may_have_memory: record.spec.is_some() || record.snapshot.is_some() || record.start_image.is_some(),
         }
     }
 

@@ -179,9 +179,11 @@ pub struct Kept {
     pub sandboxes: Vec<KeptEntry>,
     /// The snapshots.
     pub snapshots: Vec<KeptEntry>,
+    /// What sandboxes of templates start from, by the template's id.
+    pub start_images: Vec<KeptEntry>,
 }
 
-/// A sandbox or a snapshot.
+/// A sandbox, a snapshot or a start image.
 #[derive(Debug)]
 pub struct KeptEntry {
     /// Its id.
@@ -196,8 +198,12 @@ pub struct KeptEntry {
 pub fn list_kept(state: &StateRoot) -> io::Result<Kept> {
     let mut kept = Kept::default();
     for (directory, record) in records_in(&state.homes())? {
-        let Some(spec) = record.spec else { continue };
         let memory = (record.state == NodeState::Saved).then(|| directory.join(MEMORY));
+        if record.start_image.is_some() && memory.is_some() {
+            kept.start_images.push(KeptEntry { id: record.template, memory });
+            continue;
+        }
+        let Some(spec) = record.spec else { continue };
         match record.snapshot {
             Some(snapshot) => kept.snapshots.push(KeptEntry { id: snapshot.id.to_string(), memory }),
             None => kept.sandboxes.push(KeptEntry { id: spec.sandbox.to_string(), memory }),

@@ -87,6 +87,8 @@ pub struct NodeConfig {
     pub save_paused_after: Option<Duration>,
     /// How much of the host's memory to keep free, by saving paused sandboxes before their time. 0 for none.
     pub keep_memory_free: Bytes,
+    /// Whether sandboxes of built templates start from saved memory, where that is faster.
+    pub start_images: bool,
 }
 
 /// Why a node cannot be opened.
@@ -213,6 +215,7 @@ impl Node {
             base: config.base,
             criu: config.criu.and_then(|path| Criu::open(&path)).map(Arc::new),
             save_paused_after: config.save_paused_after,
+            start_images: config.start_images,
         };
         let sandboxes = Sandboxes::new(provisioner, template, sandboxes_config).map_err(OpenError::Sweep)?;
         sandboxes.adopt().await.map_err(OpenError::Sweep)?;

@@ -19,6 +19,7 @@ use crate::guest_request;
 use crate::provision::{Plan, PreparedSandbox, ProvisionError, Provisioner, ReadySandbox};
 use crate::record::random_execution_id;
 use crate::start::START_TIMEOUT;
+use crate::start_image::StartImage;
 use crate::template::Template;
 
 /// How many sandboxes to keep.
@@ -86,6 +87,8 @@ impl Drop for Waiting<'_> {
 struct Inventory {
     /// The template of the sandboxes in the pool.
     template: Option<Arc<Template>>,
+    /// What sandboxes of this template start from.
+    image: Option<Arc<StartImage>>,
     ready: VecDeque<ReadySandbox>,
     prepared: VecDeque<PreparedSandbox>,
     /// How many are being created, so that workers do not create too many.
@@ -96,7 +99,7 @@ struct Inventory {
 
 enum Job {
     Launch(Box<PreparedSandbox>),
-    Prepare(Arc<Template>),
+    Prepare(Arc<Template>, Option<Arc<StartImage>>),
 }
 
 impl Pool {
@@ -145,13 +148,29 @@ impl Pool {
         }
     }
 
-    /// Takes a prepared sandbox of this template, if there is one.
-    pub(crate) fn take_prepared(&self, generation: &str) -> Option<PreparedSandbox> {
+    /// Takes a prepared sandbox of this template that can have these limits, if there is one.
+    pub(crate) fn take_prepared(&self, generation: &str, limits: &Limits) -> Option<PreparedSandbox> {
         let mut inventory = self.shared.inventory();
         if !inventory.is_of(generation) {
             return None;
         }
-        inventory.prepared.pop_front()
+        let fits = |prepared: &PreparedSandbox| prepared.image.as_ref().is_none_or(|image| image.has_limits(limits));
+        let at = inventory.prepared.iter().position(fits)?;
+        inventory.prepared.remove(at)
+    }
+
+    /// The start image for a sandbox with these limits.
+    pub(crate) fn image(&self, generation: &str, limits: &Limits) -> Option<Arc<StartImage>> {
+        let inventory = self.shared.inventory();
+        inventory.image().filter(|image| inventory.is_of(generation) && image.has_limits(limits))
+    }
+
+    /// Lets further sandboxes of this generation start from an image.
+    pub(crate) fn set_image(&self, generation: &str, image: Arc<StartImage>) {
+        let mut inventory = self.shared.inventory();
+        if inventory.is_of(generation) && image.has_limits(&self.shared.limits) {
+            inventory.image = Some(image);
+        }
     }
 
     /// Tells the workers that an owner waits, until the result is dropped.
@@ -171,6 +190,7 @@ impl Pool {
         let (ready, prepared) = {
             let mut inventory = self.shared.inventory();
             inventory.template = Some(template);
+            inventory.image = None;
             (std::mem::take(&mut inventory.ready), std::mem::take(&mut inventory.prepared))
         };
         self.shared.discard(ready, prepared);
@@ -225,6 +245,10 @@ impl Drop for Pool {
 }
 
 impl Inventory {
+    fn image(&self) -> Option<Arc<StartImage>> {
+        self.image.as_ref().filter(|image| !image.is_bad()).cloned()
+    }
+
     fn is_of(&self, generation: &str) -> bool {
         self.template.as_ref().is_some_and(|template| template.generation() == generation)
     }
@@ -292,7 +316,7 @@ impl Shared {
         let missing_ready = self.size.ready.saturating_sub(inventory.ready.len() + inventory.making_ready);
         if inventory.prepared.len() + inventory.making_prepared < self.size.prepared + missing_ready {
             inventory.making_prepared += 1;
-            return Some(Job::Prepare(template));
+            return Some(Job::Prepare(template, inventory.image()));
         }
         None
     }
@@ -304,7 +328,7 @@ impl Shared {
                 inventory.making_ready -= 1;
                 inventory.prepared.push_back(*prepared);
             }
-            Job::Prepare(_) => inventory.making_prepared -= 1,
+            Job::Prepare(..) => inventory.making_prepared -= 1,
         }
     }
 
@@ -312,13 +336,14 @@ impl Shared {
         let result = match job {
             Job::Launch(prepared) => {
                 let result = self.provisioner.launch(*prepared, &self.limits).inspect(wait_until_parked);
-                let result = result.inspect(|sandbox| self.provisioner.bring_up(sandbox, START_TIMEOUT));
+                let result = result.and_then(|sandbox| self.started(sandbox));
                 self.inventory().making_ready -= 1;
                 result.map(|sandbox| self.add_ready(sandbox))
             }
-            Job::Prepare(template) => {
+            Job::Prepare(template, image) => {
                 let execution: ExecutionId = random_execution_id();
-                let result = self.provisioner.prepare(execution, Plan::new(&template, &self.limits));
+                let plan = Plan { image: image.as_ref(), ..Plan::new(&template, &self.limits) };
+                let result = self.provisioner.prepare(execution, plan);
                 self.inventory().making_prepared -= 1;
                 result.map(|prepared| self.add_prepared(&template, prepared))
             }
@@ -327,6 +352,16 @@ impl Shared {
         result.inspect_err(|error| {
             tracing::warn!(error = error as &dyn std::error::Error, "could not fill the pool");
         })
+    }
+
+    fn started(&self, sandbox: ReadySandbox) -> Result<ReadySandbox, ProvisionError> {
+        match self.provisioner.start(&sandbox, START_TIMEOUT) {
+            Ok(()) => Ok(sandbox),
+            Err(error) => {
+                self.provisioner.discard_ready(sandbox);
+                Err(error)
+            }
+        }
     }
 
     fn add_ready(&self, sandbox: ReadySandbox) {

@@ -57,6 +57,16 @@ pub(crate) struct Record {
     /// It is a snapshot and not a sandbox: its files, and its processes if it is saved. Its spec is that of its source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) snapshot: Option<SnapshotRecord>,
+    /// It is a start image of its template, which nobody owns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) start_image: Option<StartImageRecord>,
+}
+
+/// What is known about a start image besides.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StartImageRecord {
+    /// A digest of what must not have changed since.
+    pub(crate) conditions: String,
 }
 
 /// What is known about a snapshot besides.
@@ -86,6 +96,7 @@ impl Record {
             state: NodeState::Running,
             saving: false,
             snapshot: None,
+            start_image: None,
         }
     }
 

@@ -10,7 +10,7 @@ use isopod_wire::INTERPRETER_PORT;
 use isopod_wire::build::BuiltTemplate;
 
 use crate::guest_request;
-use crate::provision::{Provisioner, ReadySandbox};
+use crate::provision::{ProvisionError, Provisioner, ReadySandbox};
 
 /// How long a template may take to become ready when it is built, as in E2B.
 pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(600);
@@ -55,6 +55,12 @@ pub(crate) async fn bring_up(
     tokio::time::timeout(timeout + TRY_TIMEOUT, up).await.map_err(late)?
 }
 
+/// Gives the guest settings that are nobody's. It serves no requests before it has some, and the owner's replace these later.
+pub(crate) async fn set_up_without_owner(directory: &File, template: &BuiltTemplate) -> Result<(), StartError> {
+    let settings = serde_json::json!({ "envVars": {}, "defaultUser": template.user });
+    guest_request::post(directory, "/init", &settings).await.map_err(StartError::Init)
+}
+
 async fn start_and_wait(
     guest: &Guest,
     init: u32,
@@ -81,10 +87,24 @@ async fn start_and_wait(
 }
 
 impl Provisioner {
+    /// Starts what a sandbox that has no owner yet starts with: its start image, or the start command of its template. Blocks,
+    /// so call it on a blocking thread of a Tokio runtime.
+    ///
+    /// # Errors If the image cannot be restored. Neither it nor the sandbox can then be used.
+    pub(crate) fn start(&self, ready: &ReadySandbox, timeout: Duration) -> Result<(), ProvisionError> {
+        match &ready.image {
+            Some(image) => self.restore_start_image(ready, image),
+            None => {
+                self.run_start_command(ready, timeout);
+                Ok(())
+            }
+        }
+    }
+
     /// Runs the start command of a template in a sandbox that has no owner yet. If it fails, that is logged, and the
     /// sandbox is used anyway, so that its owner can see why. Blocks, so call it on a blocking thread of a Tokio
     /// runtime.
-    pub(crate) fn bring_up(&self, ready: &ReadySandbox, timeout: Duration) {
+    pub(crate) fn run_start_command(&self, ready: &ReadySandbox, timeout: Duration) {
         let Some(manifest) = ready.template.manifest() else { return };
         let template = &manifest.template;
         if template.start_cmd.is_none() && template.ready_cmd.is_none() {
@@ -94,9 +114,7 @@ impl Provisioner {
         let guest = guest_request::client(&directory);
         let environment = self.environment_for(manifest.on_host);
         let up = async {
-            // A guest serves no requests before it has its settings. The owner's settings come later and replace these.
-            let owner = serde_json::json!({ "envVars": {}, "defaultUser": template.user });
-            guest_request::post(&directory, "/init", &owner).await.map_err(StartError::Init)?;
+            set_up_without_owner(&directory, template).await?;
             bring_up(&guest, init.pid, template, &environment, timeout).await
         };
         if let Err(error) = tokio::runtime::Handle::current().block_on(up) {

@@ -127,6 +127,7 @@ impl StateDir {
             criu: criu(),
             save_paused_after: None,
             keep_memory_free: Bytes(0),
+            start_images: true,
         }
     }
 

@@ -89,6 +89,29 @@ pub struct RestoredEnd {
     pub fd: i32,
 }
 
+/// What a sandbox is to the one whose processes are restored in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RestoredAs {
+    /// The same.
+    Itself,
+    /// Another one. The source may go on.
+    Copy,
+    /// One of many that start from it, with the log that it had.
+    Start,
+}
+
+impl RestoredAs {
+    /// Whether it is another one.
+    pub fn is_copy(self) -> bool {
+        self != Self::Itself
+    }
+
+    /// Whether the log comes along.
+    pub fn has_log(self) -> bool {
+        self == Self::Start
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

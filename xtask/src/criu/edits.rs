@@ -53,7 +53,7 @@ pub(super) const EDITS: &[Edit] = &[
         file: CONFIG,
         why: "the node uses only a CRIU that says that it has these changes",
         anchor: r#""Version: %s\n""#,
-        change: Instead(r#""Version: %s, adapted for isopod (1)\n""#),
+        change: Instead(r#""Version: %s, adapted for isopod (2)\n""#),
     },
     Edit {
         file: SEIZE,
@@ -211,6 +211,19 @@ static int parse_task_rlimits(int pid, struct rlimit64 *limits, int nr)
 	if (ret < 0)
 		return -1;
 	return 0;
+"#,
+        ),
+    },
+    Edit {
+        file: KERNEL_DATA,
+        why: "mounts nothing in the sandbox to see whether that works; where the sandbox's /tmp is not a tmpfs, it can't",
+        anchor: "char tmpdir[] = \"/tmp/.criu.move_mount_set_group.XXXXXX\";\n\tchar subdir[64];\n\tint exit_code = -1;",
+        change: After(
+            r#"
+	/* Only mounts are restored with it, and none are saved here. */
+	kdat.has_move_mount_set_group = false;
+	if (1)
+		return 0;
 "#,
         ),
     },

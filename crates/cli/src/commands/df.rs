@@ -41,6 +41,7 @@ pub(super) fn run(state_dir: &Path, args: &JsonArgs) -> anyhow::Result<ExitCode>
         Kept::default()
     });
     rows.extend(kept.sandboxes.iter().filter_map(|sandbox| memory_row("paused", sandbox)));
+    rows.extend(kept.start_images.iter().filter_map(|image| memory_row("start", image)));
     rows.extend(kept.snapshots.iter().filter_map(|snapshot| memory_row("snapshot", snapshot)));
     if args.json {
         print_json_pretty(&rows);

@@ -87,6 +87,7 @@ fn config(home: HomeKind, arguments: Vec<std::ffi::OsString>, pool: PoolSize) ->
         criu: Err("this command keeps no sandboxes".to_owned()),
         save_paused_after: None,
         keep_memory_free: Bytes(0),
+        start_images: false,
     }
 }
 

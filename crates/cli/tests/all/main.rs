@@ -47,6 +47,7 @@ mod service;
 mod sessions;
 mod setup;
 mod shortage;
+mod start_images;
 mod storage;
 mod template_server;
 mod terminal;

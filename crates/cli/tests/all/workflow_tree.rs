@@ -107,6 +107,13 @@ fn a_workflow_is_a_tree_on_a_terminal_which_is_left_as_it_was() {
     let screen = terminal.screen(COLUMNS.into());
     assert_eq!(screen.len(), 8, "{screen:#?}");
     assert_eq!(screen.last().unwrap(), "completed, 12 of 12 nodes done (6 not shown)");
+
+    // A terminal that cannot draw gets lines.
+    let mut terminal = Terminal::new(30, COLUMNS);
+    let mut child =
+        terminal.spawn(server.command(&["run-workflow", many.path().to_str().unwrap()]).env("TERM", "dumb"));
+    assert_eq!(terminal.watch(&mut child), Some(0), "{}", terminal.seen);
+    assert!(terminal.seen.contains("RunStarted") && !terminal.seen.contains('\u{1b}'), "{}", terminal.seen);
     server.stop();
     state.assert_nothing_left();
 }

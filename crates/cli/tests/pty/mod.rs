@@ -7,6 +7,7 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcsetwinsize};
@@ -18,7 +19,12 @@ pub(crate) struct Terminal {
     theirs: Option<OwnedFd>,
     /// Everything that was on the screen.
     pub(crate) seen: String,
+    /// The beginning of a character.
+    unfinished: Vec<u8>,
 }
+
+/// A program that has been silent for this long, and has not shown what it should, never will.
+const SILENCE: Timespec = Timespec { tv_sec: 60, tv_nsec: 0 };
 
 impl Terminal {
     pub(crate) fn new(rows: u16, columns: u16) -> Self {
@@ -29,7 +35,8 @@ impl Terminal {
         let name = ptsname(&ours, Vec::new()).expect("a terminal of our own");
         let theirs = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())
             .expect("a terminal of our own");
-        let terminal = Self { ours: File::from(ours), theirs: Some(theirs), seen: String::new() };
+        let terminal =
+            Self { ours: File::from(ours), theirs: Some(theirs), seen: String::new(), unfinished: Vec::new() };
         terminal.resize(rows, columns);
         terminal
     }
@@ -50,17 +57,35 @@ impl Terminal {
                     .expect("a terminal of our own"),
             )
         };
+        if !command.get_envs().any(|(name, _)| name == "TERM") {
+            command.env("TERM", "xterm");
+        }
         command.stdin(end()).stdout(end()).stderr(end()).spawn().expect("a terminal of our own")
     }
 
-    /// Reads the screen until it has shown this. A program that never does lets the test hang, and its harness ends it.
+    /// Reads the screen until it has shown this.
     pub(crate) fn wait_for(&mut self, text: &str) {
         let mut buffer = [0; 4096];
         while !self.seen.contains(text) {
+            let mut ready = [PollFd::new(&self.ours, PollFlags::IN)];
+            let count = poll(&mut ready, Some(&SILENCE)).expect("a terminal of our own");
+            assert_ne!(count, 0, "nothing came for a minute, and '{text}' was not there: {}", self.seen);
             let length = self.ours.read(&mut buffer).expect("a terminal of our own");
             assert_ne!(length, 0, "the terminal was closed: {}", self.seen);
-            self.seen.push_str(&String::from_utf8_lossy(&buffer[..length]));
+            self.add(&buffer[..length]);
         }
+    }
+
+    /// A read may end within a character.
+    fn add(&mut self, bytes: &[u8]) {
+        self.unfinished.extend_from_slice(bytes);
+        let whole = match std::str::from_utf8(&self.unfinished) {
+            Err(error) if error.error_len().is_none() => error.valid_up_to(),
+            _ => self.unfinished.len(),
+        };
+        let rest = self.unfinished.split_off(whole);
+        self.seen.push_str(&String::from_utf8_lossy(&self.unfinished));
+        self.unfinished = rest;
     }
 
     pub(crate) fn press(&mut self, keys: &str) {
@@ -78,7 +103,7 @@ impl Terminal {
         let mut bytes = Vec::new();
         // On Linux the end is an error.
         let _ = self.ours.read_to_end(&mut bytes);
-        self.seen.push_str(&String::from_utf8_lossy(&bytes));
+        self.add(&bytes);
         child.wait().expect("a child of our own").code()
     }
 

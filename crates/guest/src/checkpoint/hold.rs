@@ -80,7 +80,7 @@ mod tests {
         let gate = Gate::default();
         let meters = Arc::new(Meters::new(None, None, None));
         let processes = Processes::new(Arc::<Logs>::default(), Arc::new(ProcOverrides::new(meters)), gate.clone());
-        Checkpoint { max_hold, ..Checkpoint::new(gate, Arc::new(processes), None, Arc::default()) }
+        Checkpoint { max_hold, ..Checkpoint::new(gate, Arc::new(processes), None, Arc::default(), Arc::default()) }
     }
 
     #[tokio::test]

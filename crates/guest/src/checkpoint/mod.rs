@@ -33,6 +33,7 @@ use crate::fs::Watchers;
 use crate::gate::Gate;
 use crate::http::HttpError;
 use crate::interpreter::Interpreter;
+use crate::logs::Logs;
 use crate::process::Processes;
 
 /// The checkpoints of a sandbox.
@@ -42,6 +43,7 @@ pub(crate) struct Checkpoint {
     processes: Arc<Processes>,
     interpreter: Option<Arc<Interpreter>>,
     watchers: Arc<Watchers>,
+    logs: Arc<Logs>,
     /// How long a hold lasts if nobody releases it.
     max_hold: Duration,
     /// Locked during a request that looks at it or changes it. A request that is given up leaves it as it was.
@@ -62,8 +64,9 @@ impl Checkpoint {
         processes: Arc<Processes>,
         interpreter: Option<Arc<Interpreter>>,
         watchers: Arc<Watchers>,
+        logs: Arc<Logs>,
     ) -> Self {
-        Self { gate, processes, interpreter, watchers, max_hold: MAX_HOLD, phase: Arc::default() }
+        Self { gate, processes, interpreter, watchers, logs, max_hold: MAX_HOLD, phase: Arc::default() }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::fs::SavedWatcher;
 use crate::gate::Closed;
 use crate::http::{HttpError, Reply, json_reply, read_body};
 use crate::interpreter::{ContextError, RestoringContexts};
+use crate::logs::SavedBlock;
 use crate::process::{RestoreError, RestoringProcesses};
 
 /// Nothing should be under way in a sandbox that was just created.
@@ -27,6 +28,7 @@ pub(super) struct Restoration {
     /// None if this sandbox has no interpreter.
     pub(super) contexts: Option<RestoringContexts>,
     pub(super) watchers: Vec<SavedWatcher>,
+    pub(super) log: Vec<SavedBlock>,
     /// The host fetches them. Closed when this is dropped: only the processes have them then.
     ends: Vec<ProcessEnd>,
     _program: RootProgram,
@@ -72,15 +74,16 @@ fn parse(body: &[u8]) -> Result<GuestState, HttpError> {
 }
 
 fn prepare(checkpoint: &Checkpoint, state: GuestState, closed: Closed) -> Result<Restoration, HttpError> {
+    let GuestState { root, processes, contexts, watchers, log, .. } = state;
     let mut ends = Vec::new();
-    let program = RootProgram::write(state.root).map_err(root_error)?;
-    let processes = checkpoint.processes.prepare_restore(state.processes, &mut ends).map_err(process_error)?;
+    let program = RootProgram::write(root).map_err(root_error)?;
+    let processes = checkpoint.processes.prepare_restore(processes, &mut ends).map_err(process_error)?;
     let contexts = match &checkpoint.interpreter {
-        Some(interpreter) => Some(interpreter.prepare_restore(state.contexts, &mut ends).map_err(context_error)?),
-        None if state.contexts.is_empty() => None,
+        Some(interpreter) => Some(interpreter.prepare_restore(contexts, &mut ends).map_err(context_error)?),
+        None if contexts.is_empty() => None,
         None => return Err(HttpError::new(StatusCode::BAD_REQUEST, "this sandbox has no interpreter")),
     };
-    Ok(Restoration { processes, contexts, watchers: state.watchers, ends, _program: program, _closed: closed })
+    Ok(Restoration { processes, contexts, watchers, log, ends, _program: program, _closed: closed })
 }
 
 fn root_error(error: RootError) -> HttpError {

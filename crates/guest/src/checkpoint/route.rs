@@ -36,8 +36,9 @@ pub(crate) async fn answer(checkpoint: &Checkpoint, request: Request<Incoming>) 
         (&Method::PUT, RESTORE_FILES_PATH) => files::restore(checkpoint, request).await,
         (&Method::POST, RESTORE_PATH) => restore::restore(checkpoint, request).await,
         (&Method::POST, RESTORE_FINISH_PATH) => {
-            let is_copy = Query::parse(request.uri().query()).get("copy") == Some("true");
-            finish::finish(checkpoint, is_copy).await
+            let query = Query::parse(request.uri().query());
+            let is_set = |name: &str| query.get(name) == Some("true");
+            finish::finish(checkpoint, is_set("copy"), is_set("log")).await
         }
         (&Method::POST, IDENTITY_PATH) => identity::identity(Query::parse(request.uri().query()).get("name")).await,
         _ => Err(HttpError::new(StatusCode::METHOD_NOT_ALLOWED, format!("{method} is not possible on {path}"))),

@@ -8,6 +8,7 @@ use crate::checkpoint::{Checkpoint, Phase, conflict, failed};
 use crate::fs::SavedWatcher;
 use crate::http::{HttpError, Reply, json_bytes_reply};
 use crate::interpreter::SavedContexts;
+use crate::logs::SavedBlock;
 use crate::process::SavedProcesses;
 
 /// The version that this guest writes. It reads this and all earlier ones; fields that an earlier one did not have need a
@@ -26,6 +27,8 @@ pub(super) struct GuestState {
     pub(super) contexts: SavedContexts,
     #[serde(default)]
     pub(super) watchers: Vec<SavedWatcher>,
+    #[serde(default)]
+    pub(super) log: Vec<SavedBlock>,
 }
 
 pub(super) async fn state(checkpoint: &Checkpoint) -> Result<Reply, HttpError> {
@@ -38,6 +41,7 @@ pub(super) async fn state(checkpoint: &Checkpoint) -> Result<Reply, HttpError> {
         processes: processes.map_err(|error| failed(format!("cannot read what processes have: {error}")))?,
         contexts: checkpoint.interpreter.as_ref().map(|interpreter| interpreter.save()).unwrap_or_default(),
         watchers: checkpoint.watchers.save(),
+        log: checkpoint.logs.save(),
     };
     let json = serde_json::to_vec(&state).map_err(|error| failed(format!("cannot write the state: {error}")))?;
     if json.len() > MAX_STATE {

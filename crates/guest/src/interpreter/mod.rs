@@ -32,6 +32,7 @@ mod link;
 mod list;
 mod listen;
 mod output;
+mod prepare;
 mod remove;
 mod restart;
 mod restore;
@@ -46,6 +47,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+pub(crate) use prepare::prepare;
 pub(crate) use restore::{ContextError, RestoringContexts};
 pub(crate) use saved::SavedContexts;
 pub(crate) use status::status;

@@ -52,6 +52,7 @@ async fn route(guest: &Arc<Guest>, request: Request<Incoming>) -> Result<Reply, 
         (&Method::POST, delivery::PATH) => return process::open_channel(&guest.processes, request),
         _ if checkpoint::has_route(&path) => return checkpoint::answer(&guest.checkpoint, request).await,
         (&Method::GET, "/interpreter") => return interpreter::status(guest.interpreter.as_deref(), &request),
+        (&Method::POST, "/interpreter") => return interpreter::prepare(guest.interpreter.as_ref(), &request),
         _ => {}
     }
     let settings = guest.settings.get().ok_or_else(|| {

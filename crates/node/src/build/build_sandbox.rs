@@ -38,7 +38,7 @@ pub(super) struct BuildSandbox {
     incarnation: Incarnation,
     pub(super) guest: Guest,
     /// Keeps the path to the guest's socket open.
-    _directory: File,
+    directory: File,
     pub(super) view: Arc<View>,
     area: PathBuf,
     /// The disk limit, and so the size limit of a layer.
@@ -113,7 +113,7 @@ impl BuildSandbox {
             sandboxes: Arc::clone(sandboxes),
             incarnation: incarnation.clone(),
             guest: guest_request::client(&directory).with_user("root"),
-            _directory: directory,
+            directory,
             view: Arc::new(view),
             area: parts.area,
             disk,
@@ -188,6 +188,14 @@ impl BuildSandbox {
             tokio::time::sleep(PAUSE).await;
         }
         Err(StepError::step("cannot kill the processes that it left running"))
+    }
+
+    pub(super) fn directory(&self) -> &File {
+        &self.directory
+    }
+
+    pub(super) fn incarnation(&self) -> &Incarnation {
+        &self.incarnation
     }
 
     /// The pid of its first process on the host.

@@ -30,6 +30,7 @@ impl Provisioner {
             mut record,
             template,
             zygote,
+            image,
             directory,
             slot,
             cgroup,
@@ -66,7 +67,7 @@ impl Provisioner {
         if let Some(entering) = entering {
             entering.check(slot.first_id())?;
         }
-        Ok(ReadySandbox { record, template, directory, slot, cgroup, network, pidfd: launched.pidfd })
+        Ok(ReadySandbox { record, template, image, directory, slot, cgroup, network, pidfd: launched.pidfd })
     }
 }
 

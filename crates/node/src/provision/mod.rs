@@ -13,6 +13,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use isopod_checkpoint::MemoryError;
 use isopod_disk::DiskError;
 use isopod_isolation::backend::{Backend, Prepared as PreparedLaunch};
 use isopod_isolation::cgroup::{CgroupError, SandboxCgroup, StatFiles};
@@ -29,14 +30,16 @@ use crate::home::Home;
 use crate::host::Host;
 use crate::record::Record;
 use crate::recycle::SandboxNetwork;
+use crate::saved_memory::ForRestore;
 use crate::slot::{Slot, SlotError};
+use crate::start_image::StartImage;
 use crate::state::{StateError, make_private_directory};
 use crate::template::Template;
 use crate::workspace::WorkspaceError;
 use crate::zygote::{Zygote, role};
 
 /// The host name that programs in a sandbox see.
-const HOST_NAME: &str = "isopod";
+pub(crate) const HOST_NAME: &str = "isopod";
 /// Why a sandbox could not be created.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ProvisionError {
@@ -66,6 +69,8 @@ pub(crate) enum ProvisionError {
     Guest(#[source] io::Error),
     #[error(transparent)]
     Interpreter(#[from] AdmissionError),
+    #[error("could not restore the start image")]
+    StartImage(#[source] MemoryError),
 }
 
 /// What is needed to create sandboxes.
@@ -91,6 +96,8 @@ pub(crate) struct PreparedSandbox {
     template: Arc<Template>,
     /// The zygote that may enter it.
     zygote: Option<Arc<Zygote>>,
+    /// What it starts from.
+    pub(crate) image: Option<Arc<StartImage>>,
     pub(crate) directory: PathBuf,
     pub(crate) slot: Slot,
     cgroup: SandboxCgroup,
@@ -161,6 +168,8 @@ pub(crate) struct Plan<'a> {
     /// If it is not the usual one.
     pub(crate) host_name: Option<String>,
     pub(crate) restored: Option<&'a ForRestore>,
+    /// What it starts from. Then the two above come from there.
+    pub(crate) image: Option<&'a Arc<StartImage>>,
 }
 
 impl<'a> Plan<'a> {
@@ -173,17 +182,9 @@ impl<'a> Plan<'a> {
             layer: LayerSource::New,
             host_name: None,
             restored: None,
+            image: None,
         }
     }
-}
-
-/// What a sandbox needs so that saved processes can be restored in it.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct ForRestore {
-    /// Its own pids begin after this one.
-    pub(crate) last_pid: Option<u32>,
-    /// What it shows as its boot id, if not a new one.
-    pub(crate) boot_id: Option<String>,
 }
 
 /// A sandbox whose guest listens and that has no owner yet.
@@ -192,6 +193,8 @@ pub(crate) struct ReadySandbox {
     pub(crate) record: Record,
     /// Protects its layers from being pruned.
     pub(crate) template: Arc<Template>,
+    /// What it starts from.
+    pub(crate) image: Option<Arc<StartImage>>,
     pub(crate) directory: PathBuf,
     pub(crate) slot: Slot,
     pub(crate) cgroup: SandboxCgroup,
@@ -218,14 +221,19 @@ impl Provisioner {
 
     /// Prepares a sandbox. On an error, nothing is left.
     pub(crate) fn prepare(&self, execution: ExecutionId, plan: Plan<'_>) -> Result<PreparedSandbox, ProvisionError> {
-        let Plan { template, limits, features, layer, host_name, restored } = plan;
+        let Plan { template, limits, features, host_name, image, .. } = plan;
+        let (layer, restored) = match image {
+            Some(image) => (LayerSource::CopyOf(&image.area), Some(&image.restored)),
+            None => (plan.layer, plan.restored),
+        };
         let mut record = Record::new(execution, &template.name, template.generation(), *limits);
         let is_own = !matches!(layer, LayerSource::Of(_));
         record.area = is_own.then(|| record.execution.as_str().to_owned());
         record.host_name = host_name;
         let remains = Remains::of(&record, &self.home);
         let prepared = self.prepare_steps(record, template, limits, layer, Purpose::Sandbox(features), restored);
-        prepared.inspect_err(|_| dispose(&self.host, &remains))
+        let prepared = prepared.inspect_err(|_| dispose(&self.host, &remains))?;
+        Ok(PreparedSandbox { image: image.cloned(), ..prepared })
     }
 
     fn prepare_steps(
@@ -310,6 +318,7 @@ impl Provisioner {
             record,
             template,
             zygote,
+            image: None,
             directory,
             slot,
             cgroup,

@@ -31,6 +31,8 @@ enum Decision {
     Keep(Record),
     /// It is a snapshot.
     Snapshot(Record),
+    /// It is a start image.
+    StartImage(Record),
     /// It had an owner and is gone.
     Ended(Record, EndReason),
     /// It never had an owner, or it cannot be read.
@@ -67,6 +69,7 @@ impl Sandboxes {
             },
             Decision::Keep(record) => self.keep_stopped(record)?,
             Decision::Snapshot(record) => self.snapshots.add(record, directory),
+            Decision::StartImage(record) => self.keep_start_image(record, &directory).await,
             Decision::Ended(record, reason) => self.end(record, reason).await,
             Decision::Remove => self.remove(execution).await,
         }
@@ -224,6 +227,9 @@ fn decide(loaded: io::Result<Record>) -> io::Result<Decision> {
         // A disk error or a lack of descriptors says nothing about the contents.
         Err(error) => return Err(error),
     };
+    if record.start_image.is_some() && record.state == NodeState::Saved {
+        return Ok(Decision::StartImage(record));
+    }
     if record.spec.as_ref().is_none_or(is_of_a_build) {
         return Ok(Decision::Remove);
     }

@@ -40,6 +40,7 @@ impl Sandboxes {
         let ours = TemplatePool::new(id, template, pool, None);
         let template_pool = self.template_pools.open_once(id, Arc::clone(&ours));
         if !self.template_pools.is_closed() && Arc::ptr_eq(&ours, &template_pool) {
+            self.use_start_image(&template_pool);
             self.warm_up(&template_pool);
         }
         self.close_surplus(id);
@@ -71,6 +72,7 @@ impl Sandboxes {
         match Template::built(base, manifest.clone(), &self.templates_directory()) {
             Ok(template) => {
                 template_pool.replace(template);
+                self.use_start_image(template_pool);
                 self.warm_up(template_pool);
             }
             Err(error) => {
@@ -116,6 +118,9 @@ impl Sandboxes {
         for template_pool in &open {
             self.template_pools.forget(&template_pool.key);
             template_pool.pool.close().await;
+        }
+        if let Some(image) = self.start_images.take(id) {
+            self.discard_start_image(image).await;
         }
         let id = id.to_owned();
         let removed = tokio::task::spawn_blocking(move || {

@@ -15,6 +15,7 @@ use crate::guest_request;
 use crate::provision::{Plan, ProvisionError, ReadySandbox};
 use crate::record::random_execution_id;
 use crate::start::CREATE_TIMEOUT;
+use crate::start_image::StartImage;
 use crate::template::Template;
 use crate::template_pool::TemplatePool;
 use crate::workspace::{Mounting, WorkspaceError};
@@ -122,13 +123,33 @@ impl Sandboxes {
         let ready = match self.launch_prepared(template_pool, &template, spec) {
             Some(ready) => ready,
             None => {
-                let plan = Plan { features: spec.features, ..Plan::new(&template, &spec.limits) };
-                let prepared = self.provisioner.prepare(random_execution_id(), plan)?;
-                self.provisioner.launch(prepared, &spec.limits)?
+                let image =
+                    spec.features.is_none().then(|| template_pool.pool.image(template.generation(), &spec.limits));
+                self.launch_new(&template, spec, image.flatten().as_ref())?
             }
         };
-        self.provisioner.bring_up(&ready, CREATE_TIMEOUT);
-        Ok(ready)
+        match self.provisioner.start(&ready, CREATE_TIMEOUT) {
+            Ok(()) => Ok(ready),
+            Err(error) => {
+                self.provisioner.discard_ready(ready);
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(error, template = template.name, "removed a start image; starting without it");
+                let ready = self.launch_new(&template, spec, None)?;
+                self.provisioner.run_start_command(&ready, CREATE_TIMEOUT);
+                Ok(ready)
+            }
+        }
+    }
+
+    fn launch_new(
+        &self,
+        template: &Arc<Template>,
+        spec: &SandboxSpec,
+        image: Option<&Arc<StartImage>>,
+    ) -> Result<ReadySandbox, ProvisionError> {
+        let plan = Plan { features: spec.features, image, ..Plan::new(template, &spec.limits) };
+        let prepared = self.provisioner.prepare(random_execution_id(), plan)?;
+        self.provisioner.launch(prepared, &spec.limits)
     }
 
     /// Launches the first of the pool's prepared sandboxes that can be launched. A launcher may have died in the pool.
@@ -141,7 +162,7 @@ impl Sandboxes {
         if !spec.features.is_none() {
             return None;
         }
-        while let Some(prepared) = template_pool.pool.take_prepared(template.generation()) {
+        while let Some(prepared) = template_pool.pool.take_prepared(template.generation(), &spec.limits) {
             match self.provisioner.launch(prepared, &spec.limits) {
                 Ok(ready) => return Some(ready),
                 Err(error) => {

@@ -6,15 +6,16 @@ use std::sync::Arc;
 use isopod_checkpoint::MemoryError;
 use isopod_guest_client::checkpoint::Checkpoint;
 use isopod_wire::SnapshotId;
+use isopod_wire::checkpoint::RestoredAs;
 use isopod_wire::node::{CreateError, Incarnation, SandboxSpec};
 
 use super::Sandboxes;
 use super::create::{failed, full_or_failed};
-use super::restore_memory::SavedMemory;
 use super::snapshot::Snapshot;
 use crate::admission::why_full;
 use crate::guest_request::socket_in;
 use crate::provision::{LayerSource, Plan, ReadySandbox};
+use crate::saved_memory::SavedMemory;
 use crate::start::CREATE_TIMEOUT;
 use crate::workspace::Mounting;
 
@@ -28,8 +29,11 @@ pub(super) enum Relation {
 }
 
 impl Relation {
-    fn is_copy(&self) -> bool {
-        matches!(self, Self::Copy)
+    fn restored(&self) -> RestoredAs {
+        match self {
+            Self::Copy => RestoredAs::Copy,
+            Self::Itself { .. } => RestoredAs::Itself,
+        }
     }
 }
 
@@ -79,7 +83,7 @@ impl Sandboxes {
     ) -> Result<(), CreateError> {
         self.init_guest(ready, spec).await.map_err(failed)?;
         if let Some(memory) = memory {
-            let restored = self.restore_memory(ready, spec, memory, relation.is_copy()).await;
+            let restored = self.provisioner.restore_memory(ready, spec.features, memory, relation.restored()).await;
             restored.map_err(|error: MemoryError| CreateError::Memory(isopod_wire::error_chain(&error)))?;
         }
         if let (Relation::Copy, Some(name)) = (relation, &ready.record.host_name) {
@@ -121,7 +125,7 @@ impl Sandboxes {
             };
             let ready = sandboxes.make_on(plan, &spec, Mounting::First).map_err(full_or_failed)?;
             if memory.is_none() {
-                sandboxes.provisioner.bring_up(&ready, CREATE_TIMEOUT);
+                sandboxes.provisioner.run_start_command(&ready, CREATE_TIMEOUT);
             }
             Ok(ready)
         });

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use isopod_checkpoint::MEMORY;
+use isopod_wire::checkpoint::RestoredAs;
 use isopod_wire::node::{Incarnation, NodeError, NodeState, SandboxSpec};
 
 use super::pause::{failed, save, undo};
-use super::restore_memory::SavedMemory;
 use super::save_memory::memory_error;
 use super::watch::blockable_exit;
 use super::{Inner, Processes, Sandbox, Sandboxes};
 use crate::guest_request;
 use crate::provision::{LayerSource, Plan, ProvisionError, Provisioner, ReadySandbox};
 use crate::record::{Record, random_execution_id};
+use crate::saved_memory::SavedMemory;
 use crate::start::CREATE_TIMEOUT;
 use crate::template::{Template, TemplateError};
 use crate::workspace::{Mounting, WorkspaceError};
@@ -61,7 +62,7 @@ impl Sandboxes {
             };
             let ready = sandboxes.make_on(plan, &wanted, Mounting::Resume)?;
             if restored.is_none() {
-                sandboxes.provisioner.bring_up(&ready, CREATE_TIMEOUT);
+                sandboxes.provisioner.run_start_command(&ready, CREATE_TIMEOUT);
             }
             Ok::<_, Box<dyn std::error::Error + Send + Sync>>(ready)
         });
@@ -70,7 +71,7 @@ impl Sandboxes {
         let started = match (self.init_guest(&ready, &spec).await, memory) {
             (Err(error), _) => Err(failed(sandbox, "resume", error)),
             (Ok(()), Some(memory)) => {
-                let restored = self.restore_memory(&ready, &spec, memory, false).await;
+                let restored = self.provisioner.restore_memory(&ready, spec.features, memory, RestoredAs::Itself).await;
                 restored.map_err(|error| memory_error(&sandbox.incarnation, error))
             }
             (Ok(()), None) => Ok(()),

@@ -12,6 +12,7 @@ use tokio::sync::mpsc;
 
 use super::build_recipe::is_of_a_build;
 use super::snapshot::Snapshots;
+use super::start_images::StartImages;
 use super::{Inner, Sandbox};
 use crate::base::BaseOptions;
 use crate::exits::ExitWatcher;
@@ -38,6 +39,7 @@ pub(crate) struct Sandboxes {
     pub(super) base: BaseOptions,
     by_id: Mutex<HashMap<SandboxId, Arc<Sandbox>>>,
     pub(super) snapshots: Snapshots,
+    pub(super) start_images: StartImages,
     /// What saves memory, or why it can't be saved here.
     pub(super) criu: Result<Arc<Criu>, String>,
     /// How long the memory of a paused sandbox stays in RAM. `None` for as long as it is paused.
@@ -62,6 +64,8 @@ pub(crate) struct SandboxesConfig {
     pub(crate) criu: Result<Arc<Criu>, String>,
     /// How long the memory of a paused sandbox stays in RAM.
     pub(crate) save_paused_after: Option<Duration>,
+    /// Whether sandboxes of built templates start from saved memory.
+    pub(crate) start_images: bool,
 }
 
 impl Sandboxes {
@@ -70,7 +74,7 @@ impl Sandboxes {
         template: Arc<Template>,
         config: SandboxesConfig,
     ) -> std::io::Result<Arc<Self>> {
-        let SandboxesConfig { limits, pool_size, base, criu, save_paused_after } = config;
+        let SandboxesConfig { limits, pool_size, base, criu, save_paused_after, start_images } = config;
         let (events, event_reader) = mpsc::unbounded_channel();
         let provisioner = Arc::new(provisioner);
         let pool = Pool::new(Arc::clone(&provisioner), Arc::clone(&template), limits, pool_size);
@@ -84,6 +88,7 @@ impl Sandboxes {
             base,
             by_id: Mutex::default(),
             snapshots: Snapshots::default(),
+            start_images: StartImages::new(start_images),
             criu,
             save_paused_after,
             saves: tokio::sync::Semaphore::new(MAX_SAVES),
@@ -162,6 +167,8 @@ impl Sandboxes {
     /// Closes the node and its pools. The sandboxes of a command end with it.
     pub(crate) async fn close(self: Arc<Self>) {
         let is_server = *self.provisioner.home.kind() == HomeKind::Server;
+        self.start_images.close();
+        self.start_images.wait().await;
         for NodeSandbox { incarnation, spec, .. } in self.list_all().await {
             if (!is_server || is_of_a_build(&spec))
                 && let Err(error) = self.kill(&incarnation).await

@@ -72,6 +72,22 @@ impl Sandboxes {
         id: &SnapshotId,
         with_memory: bool,
     ) -> Result<NodeSnapshot, NodeError> {
+        let is_snapshot = |record: &mut Record| {
+            record.snapshot = Some(SnapshotRecord { id: id.clone(), made_at: SystemTime::now(), bytes: 0 });
+        };
+        let (record, directory) = self.copy_running(incarnation, with_memory, is_snapshot).await?;
+        let snapshot = Snapshot { record: record.clone(), directory: directory.clone() };
+        self.snapshots.add(record, directory);
+        snapshot.describe().ok_or_else(|| NodeError::NotFound(incarnation.clone()))
+    }
+
+    /// Copies a running sandbox, which goes on. `mark` says in the record what the copy is for.
+    pub(super) async fn copy_running(
+        &self,
+        incarnation: &Incarnation,
+        with_memory: bool,
+        mark: impl FnOnce(&mut Record),
+    ) -> Result<(Record, PathBuf), NodeError> {
         let sandbox = self.get(incarnation)?;
         let mut inner = sandbox.inner.lock().await;
         if inner.ending || inner.state() != NodeState::Running {
@@ -80,7 +96,8 @@ impl Sandboxes {
         let what = "take a snapshot of";
         // Protects the layers until the record of the snapshot does.
         let _template = inner.processes.as_ref().and_then(|processes| processes._template.clone());
-        let record = new_record(&inner, id);
+        let mut record = new_record(&inner);
+        mark(&mut record);
         let directory = self.provisioner.home.execution_directory(&record.execution);
         make_private_directory(&directory).map_err(|error| failed(&sandbox, what, error))?;
         let made = self.take(&sandbox, &mut inner, record.clone(), &directory, with_memory).await;
@@ -91,11 +108,7 @@ impl Sandboxes {
             Err(error) => Err(error),
         };
         match finished {
-            Ok(record) => {
-                let snapshot = Snapshot { record: record.clone(), directory: directory.clone() };
-                self.snapshots.add(record, directory);
-                snapshot.describe().ok_or_else(|| NodeError::NotFound(incarnation.clone()))
-            }
+            Ok(record) => Ok((record, directory)),
             Err(error) => {
                 self.discard_snapshot(record).await;
                 Err(error)
@@ -126,7 +139,9 @@ impl Sandboxes {
             self.copy_frozen_layer(sandbox, inner, &record).await?;
             record.state = NodeState::Stopped;
         }
-        record.spec = inner.record.spec.clone();
+        if record.snapshot.is_some() {
+            record.spec = inner.record.spec.clone();
+        }
         Ok(record)
     }
 
@@ -183,7 +198,7 @@ impl Sandboxes {
         }
     }
 
-    async fn discard_snapshot(&self, record: Record) {
+    pub(super) async fn discard_snapshot(&self, record: Record) {
         let provisioner = Arc::clone(&self.provisioner);
         let remains = Remains::of(&record, &provisioner.home);
         // A panic leaves a record, which the next start finds.
@@ -192,11 +207,10 @@ impl Sandboxes {
 }
 
 /// Names no owner yet.
-fn new_record(inner: &Inner, id: &SnapshotId) -> Record {
+fn new_record(inner: &Inner) -> Record {
     let source = &inner.record;
     let mut record = Record::new(random_execution_id(), &source.template, &source.generation, source.limits);
     record.area = Some(record.execution.as_str().to_owned());
-    record.snapshot = Some(SnapshotRecord { id: id.clone(), made_at: SystemTime::now(), bytes: 0 });
     record
 }
 

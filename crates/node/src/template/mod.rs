@@ -227,6 +227,11 @@ impl Template {
         self.base.is_some()
     }
 
+    /// Whether it is on the same generation of the base as another one.
+    pub(crate) fn has_base_of(&self, other: &Self) -> bool {
+        self.base_generation() == other.base_generation()
+    }
+
     fn base_generation(&self) -> &str {
         self.base.as_ref().map_or(NO_BASE, |base| &base.generation)
     }

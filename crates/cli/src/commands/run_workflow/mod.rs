@@ -40,7 +40,7 @@ pub(super) async fn run(args: RunWorkflowArgs) -> anyhow::Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     // Who sends the output elsewhere wants a record there, not a picture here.
-    let is_watched = std::io::stderr().is_terminal() && std::io::stdout().is_terminal();
+    let is_watched = std::io::stderr().is_terminal() && std::io::stdout().is_terminal() && can_draw();
     let mut watcher: Box<dyn Watcher> = match (args.json, is_watched) {
         (true, _) => Box::new(plain::Json),
         (false, true) => Box::new(tree::Tree::new()),
@@ -120,4 +120,9 @@ fn explain_workflow(error: ApiError) -> anyhow::Error {
         }
         other => explain(other),
     }
+}
+
+/// Whether the terminal is known to have a cursor that moves. Nothing is drawn on others.
+fn can_draw() -> bool {
+    std::env::var("TERM").is_ok_and(|name| name != "dumb")
 }

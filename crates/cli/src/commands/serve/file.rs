@@ -112,6 +112,8 @@ pub(super) struct SandboxTable {
     /// How much of the host's memory to keep free, by saving paused sandboxes.
     #[serde(deserialize_with = "size")]
     pub(super) keep_memory_free: Option<Bytes>,
+    /// Whether sandboxes of built templates start from saved memory.
+    pub(super) start_images: Option<bool>,
     max_lifetime_hours: Option<u64>,
 }
 

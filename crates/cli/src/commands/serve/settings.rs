@@ -56,6 +56,7 @@ pub(super) struct Settings {
     pub(super) save_paused_after: Option<Duration>,
     /// `None` for the default.
     pub(super) keep_memory_free: Option<Bytes>,
+    pub(super) start_images: bool,
     pub(super) registries: RegistrySettings,
     outbound: Policy,
     /// Private networks that sandboxes may be allowed to reach.
@@ -128,6 +129,7 @@ impl Settings {
             },
             criu: args.criu.or_else(|| file.sandbox.criu.clone()),
             keep_memory_free: file.sandbox.keep_memory_free,
+            start_images: file.sandbox.start_images.unwrap_or(true),
             save_paused_after: save_after(args.save_paused_after.or(file.sandbox.save_paused_after)),
             storage,
             agent_url: agent_url(args.agent_host, args.agent_port).or_else(|| file.runs.agent_url.clone()),

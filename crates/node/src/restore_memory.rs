@@ -1,0 +1,43 @@
+//! Restores saved processes in a sandbox that was just launched.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use isopod_checkpoint::{MemoryError, Restore, restore};
+use isopod_guest_client::checkpoint::Checkpoint;
+use isopod_isolation::launch::RestoredRights;
+use isopod_wire::KernelFeatures;
+use isopod_wire::checkpoint::RestoredAs;
+
+use crate::guest_request::socket_in;
+use crate::provision::{Provisioner, ReadySandbox};
+use crate::saved_memory::SavedMemory;
+
+impl Provisioner {
+    /// Restores the processes below the sandbox's guest, which has its settings. After an error, the sandbox cannot be used.
+    pub(crate) async fn restore_memory(
+        &self,
+        ready: &ReadySandbox,
+        features: KernelFeatures,
+        memory: SavedMemory,
+        restored: RestoredAs,
+    ) -> Result<(), MemoryError> {
+        let gone = || MemoryError::Refused("the new sandbox has ended".to_owned());
+        let opened = File::open(&ready.directory).map_err(|_| gone())?;
+        let init = ready.record.init.as_ref().ok_or_else(gone)?.pid;
+        let restoring = restore(Restore {
+            backend: Arc::clone(&self.backend),
+            criu: memory.criu,
+            init,
+            pidfd: ready.pidfd.try_clone().map_err(|_| gone())?,
+            cgroup: ready.cgroup.clone(),
+            guest: Checkpoint::over_unix(socket_in(&opened)),
+            directory: ready.directory.clone(),
+            rights: RestoredRights { init, first_id: ready.slot.first_id(), features },
+            memory: memory.directory,
+            saved: memory.saved,
+            restored,
+        });
+        restoring.await
+    }
+}
