@@ -418,9 +418,16 @@ async fn the_start_command_is_up_when_a_sandbox_is_handed_out() {
     assert_eq!(sandbox.sh("curl -s localhost:3000").await.ok(), "page\n");
 
     server.ready_cmd = None;
-    let (built, _) = build(&platform, server).await;
-    let sandbox = platform.sandbox_of(SandboxSpec { template: built.id, ..spec() }).await;
-    assert_eq!(sandbox.sh("curl -s localhost:3000").await.ok(), "page\n");
+    let (other, _) = build(&platform, server).await;
+    let other_sandbox = platform.sandbox_of(SandboxSpec { template: other.id.clone(), ..spec() }).await;
+    assert_eq!(other_sandbox.sh("curl -s localhost:3000").await.ok(), "page\n");
+    for ended in [&sandbox, &other_sandbox] {
+        platform.node.kill(&ended.incarnation).await.unwrap();
+    }
+    for template in [built, other] {
+        // With what its sandboxes start from.
+        platform.node.remove_template(&template.id).await.unwrap();
+    }
     platform.finish().await;
 }
 

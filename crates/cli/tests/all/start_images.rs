@@ -216,6 +216,14 @@ async fn the_interpreter_of_ones_own_template_waits_for_its_first_cell() {
     }
     assert_eq!(random.len(), 2, "each has random numbers of its own");
     cli(&state, &server, &["template", "rm", "own"]).ok();
+
+    // A template that is removed while its image is being made leaves none behind.
+    for wait in [0, 300, 600, 900, 1200] {
+        cli(&state, &server, &["template", "build", directory.to_str().unwrap(), "--name", "own"]).ok();
+        create(&server, "own").await.kill().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        cli(&state, &server, &["template", "rm", "own"]).ok();
+    }
     server.stop();
     state.assert_nothing_left();
 }

@@ -109,6 +109,8 @@ async fn a_create_finds_the_start_command_already_running() {
         assert!(Instant::now() < deadline, "no sandbox waits with its service up");
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
+    // With what its sandboxes start from.
+    cli(&state, &server, &["template", "rm", "service"]).ok();
     server.stop();
     state.assert_nothing_left();
 }

@@ -95,6 +95,7 @@ impl Sandboxes {
             return Err(not_found());
         }
         let failed = |source| RemoveTemplateError::Failed { id: id.to_owned(), source };
+        self.start_images.cancel(id).await;
         let manifest = match Manifest::load(&templates, id) {
             Ok(manifest) => Some(manifest),
             Err(ManifestError::Missing(_)) => return Err(not_found()),
@@ -119,13 +120,10 @@ impl Sandboxes {
             self.template_pools.forget(&template_pool.key);
             template_pool.pool.close().await;
         }
-        if let Some(image) = self.start_images.take(id) {
-            self.discard_start_image(image).await;
-        }
-        let id = id.to_owned();
+        let removed_id = id.to_owned();
         let removed = tokio::task::spawn_blocking(move || {
             drop(open);
-            Manifest::remove(&templates, &id)?;
+            Manifest::remove(&templates, &removed_id)?;
             // If another manifest cannot be read, all layers stay, because it may need them.
             let Ok(others) = Manifest::load_all(&templates) else { return Ok(()) };
             let shared: Vec<String> = others.into_iter().flat_map(|other| other.template.layers).collect();
@@ -136,7 +134,9 @@ impl Sandboxes {
             }
             Ok::<_, io::Error>(())
         });
-        removed.await.map_err(|error| failed(io::Error::other(error)))?.map_err(failed)
+        removed.await.map_err(|error| failed(io::Error::other(error)))?.map_err(failed)?;
+        self.forget_start_image(id).await;
+        Ok(())
     }
 }
 

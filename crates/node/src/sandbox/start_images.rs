@@ -13,12 +13,13 @@ use tokio_util::task::TaskTracker;
 
 use super::Sandboxes;
 use super::build_recipe::build_spec;
+use crate::generation_name::GenerationName;
 use crate::guest_request;
 use crate::provision::{Plan, ProvisionError, Provisioner};
 use crate::record::{Record, random_execution_id};
 use crate::start::{START_TIMEOUT, StartError, bring_up, set_up_without_owner};
 use crate::start_image::{StartImage, has_something_to_start};
-use crate::template::Template;
+use crate::template::{Manifest, ManifestError, Template};
 use crate::template_pool::{Entry, TemplatePool};
 
 /// How long to wait for the interpreter, and how often to check.
@@ -31,15 +32,25 @@ pub(super) struct StartImages {
     by_template: Mutex<HashMap<String, Arc<StartImage>>>,
     /// The generations for which one is being made, or was not worth it.
     tried: Mutex<HashSet<String>>,
+    /// What is being started in the background, by template.
+    making: Mutex<HashMap<String, Making>>,
     tasks: TaskTracker,
     /// Cancelled when the node closes.
     closing: CancellationToken,
 }
 
+/// The making of an image, in a sandbox of its own.
+#[derive(Clone, Debug, Default)]
+struct Making {
+    task: TaskTracker,
+    /// Ends the wait for the start command.
+    cancel: CancellationToken,
+}
+
 impl StartImages {
     pub(super) fn new(is_enabled: bool) -> Self {
-        let (tasks, closing) = Default::default();
-        Self { is_enabled, by_template: Mutex::default(), tried: Mutex::default(), tasks, closing }
+        let (by_template, tried, making, tasks, closing) = Default::default();
+        Self { is_enabled, by_template, tried, making, tasks, closing }
     }
 
     /// Begins no more, and does not wait for start commands.
@@ -66,13 +77,29 @@ impl StartImages {
         self.table().insert(image.record.template.clone(), image)
     }
 
-    pub(super) fn take(&self, template: &str) -> Option<Arc<StartImage>> {
-        self.table().remove(template)
+    fn begin(&self, template: &str) -> Making {
+        let making = Making { task: TaskTracker::new(), cancel: self.closing.child_token() };
+        self.making.lock().unwrap_or_else(PoisonError::into_inner).insert(template.to_owned(), making.clone());
+        making
+    }
+
+    /// Ends the making of an image, whose sandbox uses the template.
+    pub(super) async fn cancel(&self, template: &str) {
+        let making = self.making.lock().unwrap_or_else(PoisonError::into_inner).remove(template);
+        if let Some(Making { task, cancel }) = making {
+            cancel.cancel();
+            task.close();
+            task.wait().await;
+        }
     }
 
     /// Whether the caller is the first to try this generation.
     fn try_once(&self, generation: &str) -> bool {
-        self.tried.lock().unwrap_or_else(PoisonError::into_inner).insert(generation.to_owned())
+        self.tried().insert(generation.to_owned())
+    }
+
+    fn tried(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.tried.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -162,12 +189,13 @@ impl Sandboxes {
         if !self.makes_start_images(&template) || !self.start_images.try_once(template.generation()) {
             return;
         }
-        let sandboxes = Arc::clone(self);
-        self.start_images.tasks.spawn(async move {
-            if sandboxes.start_images.closing.is_cancelled() {
+        let (sandboxes, making) = (Arc::clone(self), self.start_images.begin(&template.name));
+        let cancel = making.cancel;
+        self.start_images.tasks.spawn(making.task.track_future(async move {
+            if cancel.is_cancelled() {
                 return;
             }
-            match sandboxes.start_and_save(&template).await {
+            match sandboxes.start_and_save(&template, &cancel).await {
                 Ok(Some(outcome)) => tracing::info!(template = template.name, "{outcome}"),
                 Ok(None) => {}
                 Err(error) => {
@@ -175,13 +203,14 @@ impl Sandboxes {
                     tracing::warn!(error, template = template.name, "a template has no start image");
                 }
             }
-        });
+        }));
     }
 
     /// Starts everything in a sandbox of its own.
     async fn start_and_save(
         self: &Arc<Self>,
         template: &Arc<Template>,
+        cancel: &CancellationToken,
     ) -> Result<Option<StartImageOutcome>, StartImageError> {
         let Some(manifest) = template.manifest() else { return Ok(None) };
         let spec = build_spec(manifest.template.limits, NetworkPolicy::default(), Default::default());
@@ -193,7 +222,7 @@ impl Sandboxes {
             set_up_without_owner(&directory, &manifest.template).await?;
             let (guest, began) = (guest_request::client(&directory), Instant::now());
             let up = bring_up(&guest, parts.init.pid, &manifest.template, &environment, START_TIMEOUT);
-            match self.start_images.closing.run_until_cancelled(up).await {
+            match cancel.run_until_cancelled(up).await {
                 Some(up) => up?,
                 None => return Ok(None),
             }
@@ -288,9 +317,21 @@ impl Sandboxes {
         if let Some(earlier) = self.start_images.add(image) {
             self.discard_start_image(earlier).await;
         }
+        // Whoever removes a template looks here after it is gone.
+        if let Err(ManifestError::Missing(_)) = Manifest::load(&self.templates_directory(), &template.name) {
+            self.forget_start_image(&template.name).await;
+        }
     }
 
-    pub(super) async fn discard_start_image(&self, image: Arc<StartImage>) {
+    pub(super) async fn forget_start_image(&self, template: &str) {
+        let image = self.start_images.table().remove(template);
+        self.start_images.tried().retain(|generation| GenerationName::parse(generation).top != Some(template));
+        if let Some(image) = image {
+            self.discard_start_image(image).await;
+        }
+    }
+
+    async fn discard_start_image(&self, image: Arc<StartImage>) {
         let provisioner = Arc::clone(&self.provisioner);
         // A panic leaves a record, which the next start finds.
         let _ = tokio::task::spawn_blocking(move || provisioner.remove_start_image(&image)).await;
