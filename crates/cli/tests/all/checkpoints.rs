@@ -2,31 +2,19 @@
 //!
 //! These need the CRIU that `cargo xtask setup` builds. Where that is not possible, they say so and pass; CI has it.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may panic, and says why it does nothing")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use crate::common;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-use common::Server;
+use common::{Server, has_criu};
 use isopod_client::guest::{Event, Guest, Process, StartProcess};
 use isopod_client::sandbox::{Client, ListSnapshots, NewSandbox, NewSnapshot, Sandbox};
 use isopod_testkit::StateDir;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
-
-/// Whether memory can be saved here.
-fn has_criu() -> bool {
-    match isopod_testkit::criu() {
-        Ok(_) => true,
-        Err(reason) => {
-            assert!(std::env::var_os("CI").is_none(), "CI tests memory: {reason}");
-            eprintln!("not tested: {reason}");
-            false
-        }
-    }
-}
 
 fn serve(state: &StateDir) -> Server {
     Server::start(state.isopod().command(&["serve", "--prepare", "none", "--save-paused-after", "1"]))

@@ -2,7 +2,7 @@
 //!
 //! These need the CRIU that `cargo xtask setup` builds. Where that is not possible, they say so and pass; CI has it.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "a test may panic, and says why it does nothing")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use crate::builds;
 use crate::common;
@@ -14,7 +14,7 @@ use isopod_client::sandbox::{NewSandbox, NewSnapshot, Sandbox};
 use isopod_testkit::{Finished, StateDir};
 
 use builds::context;
-use common::{KEY, Server};
+use common::{KEY, Server, has_criu};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
 
@@ -30,17 +30,6 @@ class Answer(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_): pass
 http.server.HTTPServer(('', 3000), Answer).serve_forever()
 "#;
-
-fn has_criu() -> bool {
-    match isopod_testkit::criu() {
-        Ok(_) => true,
-        Err(reason) => {
-            assert!(std::env::var_os("CI").is_none(), "CI tests memory: {reason}");
-            eprintln!("not tested: {reason}");
-            false
-        }
-    }
-}
 
 fn serve(state: &StateDir, options: &[&str]) -> Server {
     let words = [&["serve", "--prepare", "none", "--registry-mirror", "offline"], options].concat();

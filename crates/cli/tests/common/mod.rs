@@ -12,6 +12,19 @@ use isopod_client::sandbox::{Client, ClientConfig};
 /// The key that the server is started with.
 pub(crate) const KEY: &str = "e2b_00000000000000000000000000000000000000aa";
 
+/// Whether memory can be saved here. If not, says why.
+#[allow(clippy::print_stderr, reason = "a test says why it does nothing")]
+pub(crate) fn has_criu() -> bool {
+    match isopod_testkit::criu() {
+        Ok(_) => true,
+        Err(reason) => {
+            assert!(std::env::var_os("CI").is_none(), "CI tests memory: {reason}");
+            eprintln!("not tested: {reason}");
+            false
+        }
+    }
+}
+
 /// `isopod serve` on a free port.
 pub(crate) struct Server {
     child: Child,
