@@ -2,12 +2,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use isopod_guest_client::Connector;
 use isopod_guest_client::checkpoint::{Checkpoint, CheckpointError};
 use isopod_isolation::backend::Backend;
 use isopod_isolation::cgroup::{SandboxCgroup, StoppedProcesses};
@@ -72,7 +73,8 @@ impl Saving {
 
 /// Saves the processes. They stand still then. After an error they go on, and nothing is left of what was saved.
 pub async fn save(save: Save) -> Result<Saving, MemoryError> {
-    let guest = Checkpoint::over_unix(format!("/proc/self/fd/{}", save.socket.as_raw_fd()));
+    let socket = save.socket.try_clone().doing("reach the guest")?;
+    let guest = Checkpoint::over(Connector::open_unix(socket));
     let (held, stopped) = stand_still(&save, &guest).await?;
     let (memory, cgroup) = (save.memory.clone(), save.cgroup.clone());
     match write_all(save, held, &guest, &stopped).await {

@@ -2,7 +2,6 @@
 //!
 //! Only the host can call this. Files go from and to disk in pieces, because they can be large.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -52,10 +51,10 @@ pub enum CheckpointError {
 
 impl Checkpoint {
     /// Connects to a guest over its Unix socket.
-    pub fn over_unix(path: impl Into<PathBuf>) -> Self {
+    pub fn over(connector: Connector) -> Self {
         let base = "http://localhost".parse().expect("a constant URL is valid");
         let headers = HeaderMap::from_iter([(CONTROL, HeaderValue::from_static("1"))]);
-        Self { http: Http::new(Connector::unix(path), base, headers, TIMEOUT) }
+        Self { http: Http::new(connector, base, headers, TIMEOUT) }
     }
 
     /// The guest starts nothing new, until [`Self::release`] or for a minute.

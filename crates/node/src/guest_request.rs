@@ -9,6 +9,8 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
+use isopod_guest_client::Connector;
+use isopod_guest_client::checkpoint::Checkpoint;
 use isopod_guest_client::guest::Guest;
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
@@ -29,13 +31,22 @@ pub(crate) async fn connect(directory: &std::fs::File) -> io::Result<UnixStream>
     UnixStream::connect(socket_in(directory)).await
 }
 
-/// A client of the guest of an execution. The directory must stay open.
-pub(crate) fn client(directory: &std::fs::File) -> Guest {
-    Guest::over_unix(socket_in(directory))
+/// A client of the guest of an execution.
+pub(crate) fn client(directory: &std::fs::File) -> io::Result<Guest> {
+    connector(directory).map(Guest::over)
+}
+
+/// A client of the guest of an execution, for checkpoints.
+pub(crate) fn checkpoint_client(directory: &std::fs::File) -> io::Result<Checkpoint> {
+    connector(directory).map(Checkpoint::over)
+}
+
+fn connector(directory: &std::fs::File) -> io::Result<Connector> {
+    Ok(Connector::unix_in(directory.try_clone()?.into(), GUEST_SOCKET))
 }
 
 /// The path of the guest's socket through the open directory, because the full path may be too long for a socket
-/// address.
+/// address. It is valid for as long as the directory is open.
 pub(crate) fn socket_in(directory: &std::fs::File) -> String {
     format!("/proc/self/fd/{}/{GUEST_SOCKET}", directory.as_raw_fd())
 }

@@ -4,12 +4,11 @@ use std::fs::File;
 use std::sync::Arc;
 
 use isopod_checkpoint::{MemoryError, Restore, restore};
-use isopod_guest_client::checkpoint::Checkpoint;
 use isopod_isolation::launch::RestoredRights;
 use isopod_wire::KernelFeatures;
 use isopod_wire::checkpoint::RestoredAs;
 
-use crate::guest_request::socket_in;
+use crate::guest_request::checkpoint_client;
 use crate::provision::{Provisioner, ReadySandbox};
 use crate::saved_memory::SavedMemory;
 
@@ -31,7 +30,7 @@ impl Provisioner {
             init,
             pidfd: ready.pidfd.try_clone().map_err(|_| gone())?,
             cgroup: ready.cgroup.clone(),
-            guest: Checkpoint::over_unix(socket_in(&opened)),
+            guest: checkpoint_client(&opened).map_err(|_| gone())?,
             directory: ready.directory.clone(),
             rights: RestoredRights { init, first_id: ready.slot.first_id(), features },
             memory: memory.directory,

@@ -111,7 +111,7 @@ impl Provisioner {
             return;
         }
         let (Some(init), Ok(directory)) = (&ready.record.init, File::open(&ready.directory)) else { return };
-        let guest = guest_request::client(&directory);
+        let Ok(guest) = guest_request::client(&directory) else { return };
         let environment = self.environment_for(manifest.on_host);
         let up = async {
             set_up_without_owner(&directory, template).await?;

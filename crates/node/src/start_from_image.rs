@@ -4,7 +4,6 @@ use std::fs::File;
 use std::io;
 
 use isopod_checkpoint::MemoryError;
-use isopod_guest_client::checkpoint::Checkpoint;
 use isopod_wire::KernelFeatures;
 use isopod_wire::checkpoint::RestoredAs;
 use sha2::{Digest, Sha256};
@@ -12,7 +11,7 @@ use sha2::{Digest, Sha256};
 use crate::boot::boot_id;
 use crate::disposal::{Remains, dispose};
 use crate::guest_program::guest_program_bytes;
-use crate::guest_request::socket_in;
+use crate::guest_request::checkpoint_client;
 use crate::provision::{HOST_NAME, ProvisionError, Provisioner, ReadySandbox};
 use crate::record::StartImageRecord;
 use crate::start::set_up_without_owner;
@@ -55,8 +54,8 @@ impl Provisioner {
         }
         self.restore_memory(ready, KernelFeatures::default(), image.memory.clone(), RestoredAs::Start).await?;
         // Not earlier: processes may have the files open.
-        Checkpoint::over_unix(socket_in(&directory)).set_identity(HOST_NAME).await?;
-        Ok(())
+        let guest = checkpoint_client(&directory).map_err(failed("reach the guest"))?;
+        Ok(guest.set_identity(HOST_NAME).await?)
     }
 
     /// Removes a start image. Sandboxes that were prepared for it cannot be used any more.

@@ -4,7 +4,8 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -55,8 +56,14 @@ pub struct Connector(Kind);
 enum Kind {
     Tcp,
     Tls(Arc<Tls>),
-    Unix(Arc<PathBuf>),
+    Unix(Arc<UnixTarget>),
     Custom(Arc<dyn Dial>),
+}
+
+struct UnixTarget {
+    path: PathBuf,
+    /// What the path leads through. Once it is closed, its number may mean another file.
+    _open: Option<OwnedFd>,
 }
 
 impl Connector {
@@ -72,7 +79,26 @@ impl Connector {
 
     /// The Unix socket at this path, whatever the origin.
     pub fn unix(path: impl Into<PathBuf>) -> Self {
-        Self(Kind::Unix(Arc::new(path.into())))
+        Self(Kind::Unix(Arc::new(UnixTarget { path: path.into(), _open: None })))
+    }
+
+    /// The Unix socket that this descriptor was opened for with `O_PATH`, even if its path is gone or too long for a socket
+    /// address.
+    pub fn open_unix(socket: OwnedFd) -> Self {
+        Self::unix_through(socket, Path::new(""))
+    }
+
+    /// The Unix socket with this name in an open directory, whose path may be too long for a socket address.
+    pub fn unix_in(directory: OwnedFd, name: &str) -> Self {
+        Self::unix_through(directory, Path::new(name))
+    }
+
+    fn unix_through(open: OwnedFd, rest: &Path) -> Self {
+        let mut path = PathBuf::from(format!("/proc/self/fd/{}", open.as_raw_fd()));
+        if rest != Path::new("") {
+            path.push(rest);
+        }
+        Self(Kind::Unix(Arc::new(UnixTarget { path, _open: Some(open) })))
     }
 
     /// A custom transport.
@@ -89,7 +115,7 @@ impl Connector {
             Kind::Tcp => Ok(Box::new(dial_tcp(origin).await?)),
             Kind::Tls(_) if !origin.tls => Ok(Box::new(dial_tcp(origin).await?)),
             Kind::Tls(tls) => Ok(Box::new(tls.wrap(dial_tcp(origin).await?, &origin.host).await?)),
-            Kind::Unix(path) => Ok(Box::new(UnixStream::connect(path.as_path()).await?)),
+            Kind::Unix(target) => Ok(Box::new(UnixStream::connect(&target.path).await?)),
             Kind::Custom(dial) => dial.dial(origin).await,
         }
     }
@@ -97,7 +123,7 @@ impl Connector {
     /// The name of the other side in errors.
     pub(crate) fn target(&self, origin: &Origin) -> String {
         match &self.0 {
-            Kind::Unix(path) => path.display().to_string(),
+            Kind::Unix(target) => target.path.display().to_string(),
             Kind::Tcp | Kind::Tls(_) | Kind::Custom(_) => origin.to_string(),
         }
     }
@@ -133,7 +159,7 @@ impl fmt::Debug for Connector {
         match &self.0 {
             Kind::Tcp => f.write_str("Connector::tcp"),
             Kind::Tls(_) => f.write_str("Connector::tls"),
-            Kind::Unix(path) => write!(f, "Connector::unix({})", path.display()),
+            Kind::Unix(target) => write!(f, "Connector::unix({})", target.path.display()),
             Kind::Custom(_) => f.write_str("Connector::custom"),
         }
     }
@@ -150,6 +176,27 @@ mod tests {
         }
         for name in ["notlocalhost", "localhost.example", "127.0.0.1", ""] {
             assert!(!is_loopback_name(name), "{name}");
+        }
+    }
+
+    /// A number that is free again means whatever is opened next, such as another guest.
+    #[tokio::test]
+    async fn a_client_keeps_open_what_leads_to_its_socket() {
+        let directory = tempfile::tempdir().unwrap();
+        let listener = tokio::net::UnixListener::bind(directory.path().join("guest.sock")).unwrap();
+        let opened = || OwnedFd::from(std::fs::File::open(directory.path()).unwrap());
+        let socket = rustix::fs::open(
+            directory.path().join("guest.sock"),
+            rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC,
+            rustix::fs::Mode::empty(),
+        );
+        let origin = Origin { tls: false, host: "localhost".to_owned(), port: 80 };
+        for connector in [Connector::unix_in(opened(), "guest.sock"), Connector::open_unix(socket.unwrap())] {
+            let _others: Vec<_> = (0..8).map(|_| opened()).collect();
+            let copy = connector.clone();
+            drop(connector);
+            copy.connect(&origin).await.unwrap();
+            listener.accept().await.unwrap();
         }
     }
 }

@@ -112,7 +112,7 @@ impl BuildSandbox {
         Ok(Self {
             sandboxes: Arc::clone(sandboxes),
             incarnation: incarnation.clone(),
-            guest: guest_request::client(&directory).with_user("root"),
+            guest: guest_request::client(&directory).map_err(failed)?.with_user("root"),
             directory,
             view: Arc::new(view),
             area: parts.area,

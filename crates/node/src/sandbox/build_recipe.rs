@@ -39,6 +39,8 @@ pub(crate) enum BuildError {
     Create(#[from] CreateError),
     #[error("could not talk to its sandbox: {0}")]
     Guest(#[from] GuestError),
+    #[error("could not reach its sandbox: {0}")]
+    Directory(#[source] std::io::Error),
     #[error("its recipe failed with status {status}: {output}")]
     Recipe { status: i32, output: String },
     #[error("its recipe took more than {} minutes", DEADLINE.as_secs() / 60)]
@@ -227,7 +229,7 @@ async fn run_recipe(
     directory: &File,
     on_step: impl Fn(Step),
 ) -> Result<(), BuildError> {
-    let guest = guest_request::client(directory).with_user("root");
+    let guest = guest_request::client(directory).map_err(BuildError::Directory)?.with_user("root");
     for (name, text) in wanted.recipe.texts(state) {
         guest.write_file(&format!("{PLACE}/{name}"), text.as_bytes().to_vec()).await?;
     }

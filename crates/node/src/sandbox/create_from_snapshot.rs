@@ -4,7 +4,6 @@ use std::fs::File;
 use std::sync::Arc;
 
 use isopod_checkpoint::MemoryError;
-use isopod_guest_client::checkpoint::Checkpoint;
 use isopod_wire::SnapshotId;
 use isopod_wire::checkpoint::RestoredAs;
 use isopod_wire::node::{CreateError, Incarnation, SandboxSpec};
@@ -13,7 +12,7 @@ use super::Sandboxes;
 use super::create::{failed, full_or_failed};
 use super::snapshot::Snapshot;
 use crate::admission::why_full;
-use crate::guest_request::socket_in;
+use crate::guest_request::checkpoint_client;
 use crate::provision::{LayerSource, Plan, ReadySandbox};
 use crate::saved_memory::SavedMemory;
 use crate::start::CREATE_TIMEOUT;
@@ -89,7 +88,8 @@ impl Sandboxes {
         if let (Relation::Copy, Some(name)) = (relation, &ready.record.host_name) {
             // Not earlier: processes may have the files open.
             let directory = File::open(&ready.directory).map_err(failed)?;
-            Checkpoint::over_unix(socket_in(&directory)).set_identity(name).await.map_err(failed)?;
+            let guest = checkpoint_client(&directory).map_err(failed)?;
+            guest.set_identity(name).await.map_err(failed)?;
         }
         Ok(())
     }

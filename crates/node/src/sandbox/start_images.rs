@@ -220,7 +220,7 @@ impl Sandboxes {
             let directory = std::fs::File::open(&parts.directory)?;
             let environment = self.provisioner.environment_for(manifest.on_host);
             set_up_without_owner(&directory, &manifest.template).await?;
-            let (guest, began) = (guest_request::client(&directory), Instant::now());
+            let (guest, began) = (guest_request::client(&directory)?, Instant::now());
             let up = bring_up(&guest, parts.init.pid, &manifest.template, &environment, START_TIMEOUT);
             match cancel.run_until_cancelled(up).await {
                 Some(up) => up?,

@@ -1,10 +1,10 @@
 //! Finishes what a server left undone that died while it saved a sandbox: its processes are stopped, and CRIU may still be at
 //! work on them.
 
-use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
 use isopod_checkpoint::{MEMORY, wait_until_untraced};
+use isopod_guest_client::Connector;
 use isopod_guest_client::checkpoint::Checkpoint;
 use isopod_wire::node::NodeState;
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,13 +23,15 @@ impl Sandboxes {
             tracing::info!(incarnation = %sandbox.incarnation, "an earlier server died while it saved a sandbox; letting it go on");
             let (cgroup, init) = (processes.cgroup.clone(), init.pid);
             let is_paused = inner.state() != NodeState::Running;
-            let path = format!("/proc/self/fd/{}", processes.socket.as_raw_fd());
+            let guest = processes.socket.try_clone().map(|socket| Checkpoint::over(Connector::open_unix(socket)));
             let waiting = cgroup.clone();
             let _ = tokio::task::spawn_blocking(move || wait_until_untraced(&waiting)).await;
             // On a host without a freezer it was never frozen. A guest that holds nothing refuses, and a hold ends by itself.
             let _ = cgroup.thaw();
             go_on(&[init]);
-            let _ = Checkpoint::over_unix(path).release().await;
+            if let Ok(guest) = guest {
+                let _ = guest.release().await;
+            }
             go_on(&cgroup.pids());
             if is_paused && let Err(error) = cgroup.freeze() {
                 tracing::warn!(incarnation = %sandbox.incarnation, %error, "cannot freeze a paused sandbox again");
