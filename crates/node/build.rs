@@ -17,7 +17,7 @@ fn main() {
     refuse_other_machines();
     println!("cargo:rerun-if-env-changed=ISOPOD_GUEST_BINARY");
     let root = workspace_root();
-    for input in ["crates/guest", "crates/wire", "Cargo.toml", "Cargo.lock"] {
+    for input in ["crates/guest", "crates/wire", "crates/positions", "Cargo.toml", "Cargo.lock"] {
         println!("cargo:rerun-if-changed={}", root.join(input).display());
     }
     let guest = match env::var_os("ISOPOD_GUEST_BINARY") {

@@ -18,6 +18,7 @@
 //! `/dev/shm`, and CRIU's `images`. Only root can read it. It is never trusted: a restore has no right over the host, and
 //! what comes out of it is checked.
 
+mod clocks;
 mod criu;
 mod failure;
 mod images;
@@ -32,6 +33,7 @@ use isopod_guest_client::checkpoint::CheckpointError;
 use isopod_isolation::cgroup::StopError;
 use isopod_isolation::launch::LaunchError;
 
+pub use clocks::SavedClocks;
 pub use criu::{Criu, check_criu};
 pub use processes::wait_until_untraced;
 pub use restore::{Restore, restore};

@@ -18,6 +18,7 @@ use isopod_wire::checkpoint::{Connection, Held};
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 use rustix::process::{Signal, pidfd_send_signal};
 
+use crate::clocks::SavedClocks;
 use crate::criu::{Criu, dump_arguments};
 use crate::failure::reason_in;
 use crate::processes::{examine, inside_pid, wait_until_untraced};
@@ -39,6 +40,8 @@ pub struct Save {
     pub init: u32,
     pub pidfd: Arc<OwnedFd>,
     pub cgroup: SandboxCgroup,
+    /// Identifies this boot of the host.
+    pub host_boot: String,
     /// The guest's socket, open.
     pub socket: OwnedFd,
     /// Whether all its processes are frozen.
@@ -166,6 +169,7 @@ fn dump(save: &Save, held: Held, pids: &[u32], before: &[u32]) -> Result<Saved, 
     saved.pids.push(root);
     saved.stopped = before.iter().filter_map(|pid| inside_pid(*pid)).collect();
     saved.boot_id = boot_id_of(save.init);
+    saved.clocks = Some(SavedClocks::of(save.init, &save.host_boot).doing("read the sandbox's clocks")?);
     Ok(saved)
 }
 

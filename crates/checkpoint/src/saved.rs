@@ -8,6 +8,8 @@ use std::path::Path;
 use isopod_wire::checkpoint::Connection;
 use serde::{Deserialize, Serialize};
 
+use crate::clocks::SavedClocks;
+
 /// The directory of saved processes, in that of an execution.
 pub const MEMORY: &str = "memory";
 const DESCRIPTION: &str = "saved.json";
@@ -34,11 +36,14 @@ pub struct Saved {
     pub(crate) connections: Vec<Connection>,
     /// What the sandbox showed as its boot id.
     pub boot_id: Option<String>,
+    /// Earlier versions did not save them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clocks: Option<SavedClocks>,
 }
 
 impl Saved {
     pub(crate) fn new(root: u32, connections: Vec<Connection>) -> Self {
-        Self { version: VERSION, root, pids: Vec::new(), stopped: Vec::new(), connections, boot_id: None }
+        Self { version: VERSION, root, pids: Vec::new(), stopped: Vec::new(), connections, boot_id: None, clocks: None }
     }
 
     /// Written last: without it, nothing is saved.

@@ -119,6 +119,7 @@ fn prepare(state: &Path, role: Role) -> Launcher {
             features: isopod_wire::KernelFeatures::default(),
             boot_id: None,
             last_pid: None,
+            clocks: None,
             layers: RootLayers {
                 root: vec![&layer],
                 usr: Vec::new(),

@@ -58,11 +58,11 @@ impl Remains {
         }
     }
 
-    /// For an execution whose record cannot be read.
-    pub(crate) fn unknown(execution: ExecutionId, home: &Home) -> Self {
+    /// For an execution whose record cannot be read. The layer with its name may be that of a later execution.
+    pub(crate) fn unknown(execution: ExecutionId, home: &Home, has_given_up_its_area: bool) -> Self {
         let directory = home.execution_directory(&execution);
         Self {
-            area: Some(execution.as_str().to_owned()),
+            area: (!has_given_up_its_area).then(|| execution.as_str().to_owned()),
             init: None,
             slot: None,
             owner: None,

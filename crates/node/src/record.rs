@@ -48,6 +48,9 @@ pub(crate) struct Record {
     pub(crate) host_name: Option<String>,
     /// The first process, once it exists.
     pub(crate) init: Option<ProcessIdentity>,
+    /// The execution of the same sandbox that this one has taken the place of. Its record may still be there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) replaces: Option<ExecutionId>,
     /// The request, once it has an owner. Without one, the sandbox waits in a pool, and nobody adopts it.
     pub(crate) spec: Option<SandboxSpec>,
     pub(crate) state: NodeState,
@@ -92,6 +95,7 @@ impl Record {
             limits,
             host_name: None,
             init: None,
+            replaces: None,
             spec: None,
             state: NodeState::Running,
             saving: false,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use isopod_checkpoint::{Criu, Saved};
+use isopod_checkpoint::{Criu, Saved, SavedClocks};
 
 /// Saved processes, and the program that restores them.
 #[derive(Clone, Debug)]
@@ -20,7 +20,11 @@ impl SavedMemory {
 
     /// For a sandbox that goes on, and so shows the same boot id.
     pub(crate) fn for_resume(&self) -> ForRestore {
-        ForRestore { last_pid: self.saved.last_pid(), boot_id: self.saved.boot_id.clone() }
+        ForRestore {
+            last_pid: self.saved.last_pid(),
+            boot_id: self.saved.boot_id.clone(),
+            clocks: self.saved.clocks.clone(),
+        }
     }
 
     /// For a copy.
@@ -36,4 +40,6 @@ pub(crate) struct ForRestore {
     pub(crate) last_pid: Option<u32>,
     /// What it shows as its boot id, if not a new one.
     pub(crate) boot_id: Option<String>,
+    /// The clocks of its processes.
+    pub(crate) clocks: Option<SavedClocks>,
 }

@@ -89,8 +89,17 @@ fn sweep_home(host: &Host, home: Home) -> io::Result<usize> {
 pub(crate) fn remains_of(home: &Home, execution: &ExecutionId) -> Remains {
     match Record::load(&home.execution_directory(execution)) {
         Ok(record) => Remains::of(&record, home),
-        Err(_) => Remains::unknown(execution.clone(), home),
+        Err(_) => Remains::unknown(execution.clone(), home, is_layer_of_another(home, execution)),
     }
+}
+
+/// Whether another execution uses the writable layer with this name, or may use it.
+fn is_layer_of_another(home: &Home, execution: &ExecutionId) -> bool {
+    let uses = |other: &ExecutionId| match Record::load(&home.execution_directory(other)) {
+        Ok(record) => record.area.as_deref() == Some(execution.as_str()),
+        Err(_) => home.execution_directory(other).exists(),
+    };
+    home.executions().map_or(true, |all| all.iter().filter(|other| *other != execution).any(uses))
 }
 
 /// Executions that have something on the host but no record. A record is written first and removed last, so the objects

@@ -91,6 +91,7 @@ impl Rig {
             features: isopod_wire::KernelFeatures::default(),
             boot_id: None,
             last_pid: None,
+            clocks: None,
             layers: RootLayers {
                 root: vec![template],
                 usr: vec![Path::new("/usr")],

@@ -1,8 +1,8 @@
-//! The clock that tells a sandbox how long it has been running.
+//! The clocks of a sandbox.
 //!
-//! A time namespace moves the boot clock, by which the kernel tells `/proc/uptime` and when each process was started. Only
-//! that clock is moved: the monotonic one stays the host's, so that timers of a process mean the same in every sandbox of
-//! this boot.
+//! A time namespace moves the boot clock, by which the kernel tells `/proc/uptime` and when each process was started. It
+//! starts with the sandbox. The monotonic clock stays the host's, so that timers of a process mean the same in every sandbox
+//! of this boot. Only a sandbox whose processes were saved on another boot has one that goes on from there.
 //!
 //! The kernel takes offsets only before a namespace has its first process, so nobody inside can change them.
 
@@ -10,6 +10,7 @@ use std::fs::OpenOptions;
 use std::io::Write;
 
 use rustix::time::{ClockId, Timespec, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 use super::step::{Failure, Step};
 use crate::sys::ns::{Namespaces, unshare};
@@ -24,27 +25,48 @@ pub fn has_time_namespaces() -> bool {
     trying.join().unwrap_or(false)
 }
 
-/// Makes the boot clock of this process's children start now. Returns false if the kernel has no such clocks, or gives none
-/// out: a sandbox works without.
-///
-/// The caller is in the sandbox's user namespace already, which will own the clock.
-pub(super) fn start_boot_clock() -> Result<bool, Failure> {
-    if unshare(Namespaces::TIME).is_err() {
-        return Ok(false);
-    }
-    let mut offsets = OpenOptions::new().write(true).open(OFFSETS).step("open the offsets of the clocks")?;
-    let line = offset_line(clock_gettime(ClockId::Boottime));
-    offsets.write_all(line.as_bytes()).step("set the offset of the boot clock")?;
-    Ok(true)
+/// How far the clocks of a restored sandbox are from the host's, in nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClockOffsets {
+    /// `CLOCK_MONOTONIC`.
+    pub monotonic: i64,
+    /// `CLOCK_BOOTTIME`.
+    pub boot: i64,
 }
 
-/// What is added to the host's clock so that it is zero now. The kernel wants nanoseconds that are not negative.
-fn offset_line(now: Timespec) -> String {
-    let (seconds, nanos) = match now.tv_nsec {
-        0 => (-now.tv_sec, 0),
-        nanos => (-now.tv_sec - 1, NANOS_PER_SECOND - nanos),
-    };
-    format!("boottime {seconds} {nanos}\n")
+impl ClockOffsets {
+    /// Those of a new sandbox, whose boot clock starts now.
+    fn of_new() -> Self {
+        let Timespec { tv_sec, tv_nsec } = clock_gettime(ClockId::Boottime);
+        Self { monotonic: 0, boot: -(tv_sec * NANOS_PER_SECOND + tv_nsec) }
+    }
+
+    /// As the kernel takes them, with nanoseconds that are not negative.
+    fn lines(self) -> String {
+        let line = |clock: &str, offset: i64| {
+            let (seconds, nanos) = (offset.div_euclid(NANOS_PER_SECOND), offset.rem_euclid(NANOS_PER_SECOND));
+            format!("{clock} {seconds} {nanos}\n")
+        };
+        line("monotonic", self.monotonic) + &line("boottime", self.boot)
+    }
+}
+
+/// Sets the clocks of this process's children. Returns false if the kernel has no such clocks, or gives none out: a new
+/// sandbox works without.
+///
+/// The caller is in the sandbox's user namespace already, which will own the clocks.
+pub(super) fn set_clocks(restored: Option<ClockOffsets>) -> Result<bool, Failure> {
+    if let Err(error) = unshare(Namespaces::TIME) {
+        // With the host's clock, what waits would wait for as long as another boot had lasted.
+        return match restored {
+            Some(ClockOffsets { monotonic: 1.. | ..=-1, .. }) => Err(error).step("continue its monotonic clock"),
+            _ => Ok(false),
+        };
+    }
+    let mut offsets = OpenOptions::new().write(true).open(OFFSETS).step("open the offsets of the clocks")?;
+    let lines = restored.unwrap_or_else(ClockOffsets::of_new).lines();
+    offsets.write_all(lines.as_bytes()).step("set the offsets of the clocks")?;
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -99,7 +121,13 @@ mod tests {
             holds_in(fork_into(Namespaces::USER).expect("a fork"), || {
                 // The limit of this user namespace, not of the host.
                 fs::write(MAX_NAMESPACES, "0").expect("root of a namespace sets its limits");
-                assert_eq!(start_boot_clock().ok(), Some(false));
+                assert_eq!(set_clocks(None).ok(), Some(false));
+                let on_this_boot = ClockOffsets { monotonic: 0, boot: 5 };
+                assert_eq!(set_clocks(Some(on_this_boot)).ok(), Some(false));
+                assert!(
+                    set_clocks(Some(ClockOffsets { monotonic: 1, ..on_this_boot })).is_err(),
+                    "it would wait too long"
+                );
                 assert!(!child_has_clock());
                 holds_in(fork().expect("a fork"), || {
                     let (time, namespace) = clock();
@@ -115,7 +143,7 @@ mod tests {
         alone("launch::boot_clock::tests::a_sandbox_has_a_clock_of_its_own_if_the_kernel_gives_it_one", || {
             let (host_time, host) = clock();
             holds_in(fork_into(Namespaces::USER).expect("a fork"), || {
-                assert_eq!(start_boot_clock().ok(), Some(true));
+                assert_eq!(set_clocks(None).ok(), Some(true));
                 assert!(child_has_clock());
                 holds_in(fork().expect("a fork"), || {
                     let (time, namespace) = clock();
@@ -129,8 +157,26 @@ mod tests {
     }
 
     #[test]
-    fn an_offset_takes_the_clock_to_zero_and_not_below() {
-        assert_eq!(offset_line(Timespec { tv_sec: 7, tv_nsec: 0 }), "boottime -7 0\n");
-        assert_eq!(offset_line(Timespec { tv_sec: 7, tv_nsec: 1 }), "boottime -8 999999999\n");
+    fn a_restored_sandbox_has_the_clocks_that_it_had() {
+        alone("launch::boot_clock::tests::a_restored_sandbox_has_the_clocks_that_it_had", || {
+            let seconds = |clock| clock_gettime(clock).tv_sec;
+            let (monotonic, boot) = (seconds(ClockId::Monotonic), seconds(ClockId::Boottime));
+            holds_in(fork_into(Namespaces::USER).expect("a fork"), || {
+                let later = ClockOffsets { monotonic: 1_000_000 * NANOS_PER_SECOND, boot: -boot * NANOS_PER_SECOND };
+                assert_eq!(set_clocks(Some(later)).ok(), Some(true));
+                holds_in(fork().expect("a fork"), || {
+                    let moved = seconds(ClockId::Monotonic) - monotonic;
+                    (1_000_000..1_000_100).contains(&moved) && seconds(ClockId::Boottime) < 100
+                });
+                true
+            });
+        });
+    }
+
+    #[test]
+    fn offsets_have_nanoseconds_that_are_not_negative() {
+        let lines = |monotonic, boot| ClockOffsets { monotonic, boot }.lines();
+        assert_eq!(lines(0, -7_000_000_000), "monotonic 0 0\nboottime -7 0\n");
+        assert_eq!(lines(1_000_000_002, -7_000_000_001), "monotonic 1 2\nboottime -8 999999999\n");
     }
 }

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 
 use super::ZygoteProgram;
-use super::boot_clock::start_boot_clock;
+use super::boot_clock::set_clocks;
 use super::channel::Channel;
 use super::init;
 use super::message::{PrepareOrder, Progress, RoleOrder};
@@ -107,7 +107,7 @@ fn clone_init(
         return clone_zygote(order, program, descriptors);
     }
     enter(user_namespace, Namespaces::USER).step("enter the user namespace")?;
-    let has_boot_clock = start_boot_clock()?;
+    let has_boot_clock = set_clocks(order.clocks)?;
     let namespaces =
         Namespaces::PID.and(Namespaces::MOUNT).and(Namespaces::IPC).and(Namespaces::UTS).and(Namespaces::CGROUP);
     match fork_into(namespaces).step("clone the first process")? {

@@ -4,6 +4,7 @@
 use isopod_wire::KernelFeatures;
 use serde::{Deserialize, Serialize};
 
+use super::boot_clock::ClockOffsets;
 use super::criu::CriuOrder;
 use super::proc_overrides::ProcOverrides;
 use super::step::Failure;
@@ -13,7 +14,7 @@ use crate::cgroup::CgroupView;
 
 /// Incremented whenever a message changes, or what a spawner does for security. A server does not use a spawner of
 /// another version.
-pub(super) const VERSION: u32 = 10;
+pub(super) const VERSION: u32 = 11;
 
 /// Server to spawner.
 #[derive(Debug, Serialize, Deserialize)]
@@ -57,6 +58,8 @@ pub(super) struct PrepareOrder {
     pub(super) features: KernelFeatures,
     /// Pids of the sandbox begin after this one.
     pub(super) last_pid: Option<u32>,
+    /// Set if processes are restored later.
+    pub(super) clocks: Option<ClockOffsets>,
     /// What the sandbox shows, if not a new one.
     pub(super) boot_id: Option<String>,
 }

@@ -35,7 +35,7 @@ use std::path::Path;
 use std::time::Duration;
 
 pub use admission::{Admission, AdmissionError, Expected, socket_number};
-pub use boot_clock::has_time_namespaces;
+pub use boot_clock::{ClockOffsets, has_time_namespaces};
 use channel::Channel;
 pub use criu::{CriuRequest, CriuTask, FIRST_INHERITED_FD, IMAGES_FD, MAX_GUEST_FDS, RunningCriu, WORK_FD};
 pub use enter::{Enter, ZygoteMessage, ZygoteSocket, namespaces_of, zygote_pair};
@@ -189,6 +189,8 @@ pub struct Preparation<'a> {
     pub boot_id: Option<&'a str>,
     /// Pids of the sandbox begin after this one, so that those of processes that are restored later are free.
     pub last_pid: Option<u32>,
+    /// The clocks of processes that are restored later.
+    pub clocks: Option<ClockOffsets>,
 }
 
 /// What is passed to the sandbox's first process.
@@ -260,6 +262,7 @@ impl Spawner {
             proc_overrides: preparation.proc_overrides.clone(),
             features: preparation.features,
             last_pid: preparation.last_pid,
+            clocks: preparation.clocks,
             boot_id: preparation.boot_id.map(str::to_owned),
         };
         let mut fds = vec![theirs.as_fd(), preparation.guest];

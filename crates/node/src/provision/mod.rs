@@ -24,6 +24,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 pub(crate) use workspace::lost_mounts;
 
+use crate::boot::boot_id;
 use crate::disposal::{Remains, dispose};
 use crate::guest_request::socket_in;
 use crate::home::Home;
@@ -69,6 +70,8 @@ pub(crate) enum ProvisionError {
     Guest(#[source] io::Error),
     #[error(transparent)]
     Interpreter(#[from] AdmissionError),
+    #[error("could not read the boot id of the host")]
+    BootId(#[source] io::Error),
     #[error("could not restore the start image")]
     StartImage(#[source] MemoryError),
 }
@@ -284,6 +287,9 @@ impl Provisioner {
             }
         };
         let templates = self.host.state.templates();
+        let saved_clocks = restored.and_then(|restored| restored.clocks.as_ref());
+        let clocks =
+            saved_clocks.map(|saved| Ok(saved.offsets(&boot_id()?))).transpose().map_err(ProvisionError::BootId)?;
         let mut launcher = self.backend.prepare(&Preparation {
             role,
             first_id: slot.first_id(),
@@ -298,6 +304,7 @@ impl Provisioner {
             features: purpose.features(),
             boot_id: restored.and_then(|restored| restored.boot_id.as_deref()),
             last_pid: restored.and_then(|restored| restored.last_pid),
+            clocks,
         })?;
         let listener = listen_in(&directory).map_err(ProvisionError::Socket)?;
         let stat_files = cgroup.stat_files()?;

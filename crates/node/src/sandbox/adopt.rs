@@ -48,6 +48,10 @@ impl Sandboxes {
     /// # Errors If a record cannot be read. Its sandbox is not touched then.
     pub(crate) async fn adopt(self: &Arc<Self>) -> io::Result<()> {
         let executions = self.provisioner.home.executions()?;
+        for execution in &executions {
+            self.settle_replacement(execution).await;
+        }
+        let executions = self.provisioner.home.executions()?;
         let failed = in_rounds(executions, &PAUSES, |execution| async move { self.adopt_one(&execution).await }).await;
         for (execution, error) in failed {
             self.give_up(&execution, error).await?;
@@ -248,6 +252,11 @@ fn decide(loaded: io::Result<Record>) -> io::Result<Decision> {
         (_, Some(_)) if !same_boot => Decision::Ended(record, EndReason::HostRebooted),
         _ => Decision::Ended(record, EndReason::GuestDied),
     })
+}
+
+/// Whether an execution is there after a restart of the server or the host: its processes run, or it needs none.
+pub(super) fn lives(record: &Record) -> io::Result<bool> {
+    Ok(matches!(decide(Ok(record.clone()))?, Decision::Adopt(..) | Decision::Keep(_)))
 }
 
 /// Whether the record was never written completely, or nothing is left of it.

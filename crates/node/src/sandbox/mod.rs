@@ -22,6 +22,7 @@ mod dial;
 mod kill;
 mod network;
 mod pause;
+mod replacements;
 mod resume;
 mod rollback;
 mod sandboxes;

@@ -26,8 +26,10 @@ impl Sandboxes {
     }
 
     /// Ends the processes and keeps the files. The record is updated before they end. Otherwise, after a crash in
-    /// between, the end would look like a failure, and the files would be removed.
+    /// between, the end would look like a failure, and the files would be removed. The files are on disk before the record
+    /// says that they are kept, and what is written until the end follows.
     async fn stop_processes(&self, sandbox: &Sandbox, inner: &mut Inner) -> Result<(), NodeError> {
+        self.sync_files(sandbox, inner, "pause").await?;
         inner.record.state = NodeState::Stopped;
         save(sandbox, inner, "pause")?;
         self.end_processes(sandbox, inner).await

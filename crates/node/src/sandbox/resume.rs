@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use isopod_checkpoint::MEMORY;
+use isopod_checkpoint::{MEMORY, MemoryError};
 use isopod_wire::checkpoint::RestoredAs;
 use isopod_wire::node::{Incarnation, NodeError, NodeState, SandboxSpec};
 
 use super::pause::{failed, save, undo};
-use super::save_memory::memory_error;
 use super::watch::blockable_exit;
 use super::{Inner, Processes, Sandbox, Sandboxes};
 use crate::guest_request;
@@ -72,7 +71,7 @@ impl Sandboxes {
             (Err(error), _) => Err(failed(sandbox, "resume", error)),
             (Ok(()), Some(memory)) => {
                 let restored = self.provisioner.restore_memory(&ready, spec.features, memory, RestoredAs::Itself).await;
-                restored.map_err(|error| memory_error(&sandbox.incarnation, error))
+                restored.map_err(|error| not_restored(&sandbox.incarnation, &error))
             }
             (Ok(()), None) => Ok(()),
         };
@@ -80,7 +79,7 @@ impl Sandboxes {
             self.discard(ready).await;
             return Err(error);
         }
-        self.replace(sandbox, inner, ready, spec)
+        self.replace(sandbox, inner, ready, spec).await
     }
 
     /// The processes of a sandbox that is saved.
@@ -123,9 +122,9 @@ impl Sandboxes {
         }
     }
 
-    /// Replaces the old execution. The new record takes over the writable layer before the old one is removed, so at
-    /// least one of them owns it at any moment.
-    fn replace(
+    /// Replaces the old execution. The new record takes over the writable layer before the old one gives it up, so at least
+    /// one of them owns it at any moment. While both do, the new one says which it replaces.
+    async fn replace(
         self: &Arc<Self>,
         old: &Sandbox,
         old_inner: &mut Inner,
@@ -135,6 +134,7 @@ impl Sandboxes {
         let directory = ready.directory.clone();
         ready.record.spec = Some(spec);
         ready.record.area = old_inner.record.area.clone();
+        ready.record.replaces = Some(old.incarnation.execution.clone());
         let opened = guest_request::open_socket(&directory);
         let socket = match opened.and_then(|socket| ready.record.save(&directory).map(|()| socket)) {
             Ok(socket) => socket,
@@ -152,14 +152,19 @@ impl Sandboxes {
         let inner = Inner { record, processes: Some(processes), ending: false };
         let sandbox = Sandbox::new(incarnation.clone(), directory, inner);
         self.by_id().insert(incarnation.sandbox.clone(), Arc::clone(&sandbox));
-        old_inner.ending = true;
-        // Only the directory is left. Slot and processes were removed when it was stopped.
-        if let Err(error) = std::fs::remove_dir_all(&old.directory) {
-            tracing::warn!(incarnation = %old.incarnation, %error, "could not remove the record of an earlier execution");
-        }
         self.watch(sandbox, pidfd, blockable);
+        // The new record has it. Slot and processes were removed when the old execution was stopped.
+        old_inner.record.area = None;
+        self.remove_replaced(old, old_inner).await;
         Ok(incarnation)
     }
+}
+
+/// Its memory may never be restorable again, as after an upgrade of the host's libraries.
+fn not_restored(incarnation: &Incarnation, error: &MemoryError) -> NodeError {
+    let reason = isopod_wire::error_chain(error);
+    let advice = "its files are kept: resume it from them, without its memory (on_resume=\"reboot\")";
+    NodeError::Memory { incarnation: incarnation.clone(), reason: format!("{reason}; {advice}") }
 }
 
 fn not_resumed(sandbox: &Sandbox, error: Box<dyn std::error::Error + Send + Sync>) -> NodeError {

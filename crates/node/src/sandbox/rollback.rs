@@ -7,8 +7,7 @@ use isopod_wire::node::{CreateError, Incarnation, NodeError, NodeState};
 
 use super::Sandboxes;
 use super::create_from_snapshot::Relation;
-use super::pause::{failed, save};
-use crate::disposal::{Remains, dispose};
+use super::pause::failed;
 
 impl Sandboxes {
     /// The sandbox goes on until the one from the snapshot is there, and then makes way for it.
@@ -23,11 +22,13 @@ impl Sandboxes {
             return Err(NodeError::WrongState { incarnation: incarnation.clone(), state: inner.state() });
         };
         let itself = Relation::Itself { host_name: inner.record.host_name.clone() };
-        let (ready, spec) = self.start_from_snapshot(snapshot, spec, itself).await.map_err(|error| match error {
-            CreateError::Memory(reason) => NodeError::Memory { incarnation: incarnation.clone(), reason },
-            other => failed(&old, "roll back", other),
-        })?;
+        let (mut ready, spec) =
+            self.start_from_snapshot(snapshot, spec, itself).await.map_err(|error| match error {
+                CreateError::Memory(reason) => NodeError::Memory { incarnation: incarnation.clone(), reason },
+                other => failed(&old, "roll back", other),
+            })?;
         let new = Incarnation { sandbox: incarnation.sandbox.clone(), execution: ready.record.execution.clone() };
+        ready.record.replaces = Some(incarnation.execution.clone());
         // From here on, calls that name the old execution find nothing.
         inner.ending = true;
         let entered = self.enter(ready, spec, new).await.map_err(|error| failed(&old, "roll back", error));
@@ -35,16 +36,7 @@ impl Sandboxes {
             inner.ending = false;
             return entered;
         }
-        let provisioner = Arc::clone(&self.provisioner);
-        let remains = Remains::of(&inner.record, &provisioner.home);
-        // So that the next server removes it, if this one dies now.
-        inner.record.spec = None;
-        if let Err(error) = save(&old, &inner, "roll back") {
-            tracing::warn!(%incarnation, error = &error as &dyn std::error::Error, "could not give up a former execution");
-        }
-        drop(inner.processes.take());
-        // A panic leaves a record, which the next start finds.
-        let _ = tokio::task::spawn_blocking(move || dispose(&provisioner.host, &remains)).await;
+        self.remove_replaced(&old, &mut inner).await;
         entered
     }
 }

@@ -76,8 +76,9 @@ impl Sandboxes {
         true
     }
 
-    /// Writes everything to disk, the record last.
+    /// Writes everything to disk, the record last: after a power cut, memory must not meet older files.
     async fn record_saved(&self, sandbox: &Sandbox, inner: &mut Inner, memory: &Path) -> Result<(), NodeError> {
+        self.sync_files(sandbox, inner, "save the memory of").await?;
         let memory = memory.to_owned();
         let synced = tokio::task::spawn_blocking(move || Saved::sync(&memory)).await;
         let not_saved = |error| failed(sandbox, "save the memory of", error);
@@ -87,6 +88,19 @@ impl Sandboxes {
         save_record(sandbox, inner, "save the memory of").inspect_err(|_| {
             inner.record.state = NodeState::Frozen;
         })
+    }
+
+    /// Waits until the files of a sandbox are on disk.
+    pub(super) async fn sync_files(
+        &self,
+        sandbox: &Sandbox,
+        inner: &Inner,
+        what: &'static str,
+    ) -> Result<(), NodeError> {
+        let Some(area) = inner.record.area.clone() else { return Ok(()) };
+        let provisioner = Arc::clone(&self.provisioner);
+        let synced = tokio::task::spawn_blocking(move || provisioner.host.disk.sync_area(&area)).await;
+        synced.map_err(|error| failed(sandbox, what, error))?.map_err(|error| failed(sandbox, what, error))
     }
 
     /// Saves all processes of a sandbox into a new directory. They stand still then, and the record says so until the caller
@@ -135,6 +149,7 @@ impl Sandboxes {
             init: init.pid,
             pidfd: Arc::clone(&processes.pidfd),
             cgroup: processes.cgroup.clone(),
+            host_boot: init.boot_id.clone(),
             socket,
             is_frozen,
             memory,

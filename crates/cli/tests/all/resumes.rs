@@ -1,0 +1,230 @@
+//! Resumes from saved memory that something came between: the death of the server, or a reboot of the host.
+//!
+//! These need the CRIU that `cargo xtask setup` builds. Where that is not possible, they say so and pass; CI has it.
+
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use crate::common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use common::{Server, has_criu};
+use isopod_client::guest::{Guest, StartProcess};
+use isopod_client::sandbox::{Client, NewSandbox, NewSnapshot, Sandbox};
+use isopod_testkit::StateDir;
+use serde_json::Value;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
+/// Longer than any machine that runs these tests has been up.
+const LONG_UPTIME: i64 = 1_000_000_000;
+const NANOS: i64 = 1_000_000_000;
+
+fn serve(state: &StateDir) -> Server {
+    Server::start(state.isopod().command(&["serve", "--prepare", "none", "--save-paused-after", "1"]))
+}
+
+async fn create(client: &Client) -> Sandbox {
+    client.create(NewSandbox::new("base").timeout(Duration::from_secs(300))).await.unwrap()
+}
+
+fn user_of(sandbox: &Sandbox) -> Guest {
+    sandbox.guest().clone().with_user("user")
+}
+
+async fn output(guest: &Guest, command: &str) -> String {
+    String::from_utf8(guest.run(command).await.unwrap().stdout.to_vec()).unwrap().trim().to_owned()
+}
+
+async fn until<T>(what: &str, mut found: impl AsyncFnMut() -> Option<T>) -> T {
+    for _ in 0..600 {
+        if let Some(found) = found().await {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{what}: not within 30 seconds");
+}
+
+fn boxes(state: &StateDir) -> PathBuf {
+    state.path().join("homes/serve/boxes")
+}
+
+/// The execution that is saved, if its record says so.
+fn saved_execution(state: &StateDir) -> Option<PathBuf> {
+    let executions = std::fs::read_dir(boxes(state)).unwrap().filter_map(Result::ok).map(|entry| entry.path());
+    executions.into_iter().find(|execution| {
+        let record = std::fs::read(execution.join("record.json")).unwrap_or_default();
+        let record: Value = serde_json::from_slice(&record).unwrap_or_default();
+        record["state"] == "saved" && record["init"].is_null()
+    })
+}
+
+async fn pause_to_disk(state: &StateDir, sandbox: &Sandbox) -> PathBuf {
+    sandbox.pause(true).await.unwrap();
+    until("its memory is saved", async || saved_execution(state)).await
+}
+
+fn copy(from: &Path, to: &Path) {
+    assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
+}
+
+/// A command that counts in memory, so that only one state is right.
+const COUNTER: &str = "exec python3 -c \"
+import time
+n = 0
+while True:
+    n += 1
+    open('n.new', 'w').write(str(n)); __import__('os').rename('n.new', 'n')
+    time.sleep(0.01)\"";
+
+async fn goes_on(guest: &Guest, after: u32) -> u32 {
+    until("it counts on", async || {
+        let n: u32 = output(guest, "cat n").await.parse().unwrap_or(0);
+        (n > after).then_some(n)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_dies_after_a_resume_removes_only_what_the_sandbox_was() {
+    if !has_criu() {
+        return;
+    }
+    // What is left of the former execution: all of it, or what its removal had not reached.
+    for with_record in [true, false] {
+        let state = StateDir::new(BINARY);
+        let server = serve(&state);
+        let sandbox = create(&server.client()).await;
+        user_of(&sandbox).start(StartProcess::shell(COUNTER)).await.unwrap();
+        let counted = goes_on(&user_of(&sandbox), 3).await;
+        let former = pause_to_disk(&state, &sandbox).await;
+        let kept = tempfile::tempdir_in(state.path()).unwrap();
+        copy(&former, kept.path());
+        let resumed = server.client().connect(sandbox.id(), None).await.unwrap();
+        let counted = goes_on(&user_of(&resumed), counted).await;
+        server.kill();
+        copy(&kept.path().join(former.file_name().unwrap()), &boxes(&state));
+        if !with_record {
+            std::fs::remove_file(former.join("record.json")).unwrap();
+        }
+        drop(kept);
+
+        let server = serve(&state);
+        let again = server.client().connect(sandbox.id(), None).await.unwrap();
+        goes_on(&user_of(&again), counted + 1).await;
+        assert!(!former.exists(), "with its record: {with_record}");
+        user_of(&again).write_file("file", "its files are there").await.unwrap();
+        assert_eq!(output(&user_of(&again), "cat file").await, "its files are there");
+        assert!(again.kill().await.unwrap());
+        server.stop();
+        state.assert_nothing_left();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resume_that_did_not_survive_the_server_leaves_what_was_saved() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state);
+    let sandbox = create(&server.client()).await;
+    user_of(&sandbox).start(StartProcess::shell(COUNTER)).await.unwrap();
+    goes_on(&user_of(&sandbox), 3).await;
+    let former = pause_to_disk(&state, &sandbox).await;
+    server.stop();
+    let before = tempfile::tempdir_in(state.path()).unwrap();
+    copy(&former, before.path());
+    let database = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("isopod.db");
+    let files = std::fs::read_dir(state.path()).unwrap().map(|entry| entry.unwrap().path());
+    let files: Vec<PathBuf> = files.filter(|path| database(path.file_name().unwrap())).collect();
+    files.iter().for_each(|file| copy(file, before.path()));
+
+    let server = serve(&state);
+    server.client().connect(sandbox.id(), None).await.unwrap();
+    server.kill();
+    let running = std::fs::read_dir(boxes(&state)).unwrap().filter_map(Result::ok).find_map(|entry| {
+        let record: Value = serde_json::from_slice(&std::fs::read(entry.path().join("record.json")).ok()?).ok()?;
+        (record["spec"]["sandbox"] == sandbox.id().as_str()).then(|| record["init"]["pid"].as_i64())?
+    });
+    // A power cut in this moment ends the new execution, and the answer never reaches the database.
+    assert!(Command::new("kill").args(["-KILL", &running.unwrap().to_string()]).status().unwrap().success());
+    copy(&before.path().join(former.file_name().unwrap()), &boxes(&state));
+    files.iter().for_each(|file| copy(&before.path().join(file.file_name().unwrap()), state.path()));
+    drop(before);
+
+    let server = serve(&state);
+    let again = server.client().connect(sandbox.id(), None).await.unwrap();
+    goes_on(&user_of(&again), 3).await;
+    assert!(again.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
+/// Makes it look as if the host had been rebooted since, after it had been up for a long time or not.
+fn reboot(saved: &Path, longer_up: i64) {
+    let path = saved.join("memory/saved.json");
+    let mut description: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let clocks = &mut description["clocks"];
+    clocks["host_boot"] = "another".into();
+    let time = clocks["monotonic"]["time"].as_i64().unwrap();
+    clocks["monotonic"]["time"] = (time + longer_up * NANOS).into();
+    std::fs::write(path, serde_json::to_vec(&description).unwrap()).unwrap();
+}
+
+/// The monotonic clock and the boot clock, in seconds.
+async fn clocks(guest: &Guest) -> (f64, f64) {
+    let shown =
+        output(guest, "python3 -c 'import time; print(time.monotonic(), time.clock_gettime(time.CLOCK_BOOTTIME))'")
+            .await;
+    let mut words = shown.split(' ').map(|word| word.parse().unwrap());
+    (words.next().unwrap(), words.next().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clocks_go_on_after_a_reboot_and_programs_wait_as_long_as_they_meant_to() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state);
+    let client = server.client();
+    let sandbox = create(&client).await;
+    let (monotonic, boot) = clocks(&user_of(&sandbox)).await;
+    reboot(&pause_to_disk(&state, &sandbox).await, LONG_UPTIME);
+    let resumed = client.connect(sandbox.id(), None).await.unwrap();
+    let guest = user_of(&resumed);
+    let after = clocks(&guest).await;
+    assert!(after.0 - monotonic > LONG_UPTIME as f64 && after.1 > boot, "{monotonic} {boot}, then {after:?}");
+
+    // Their deadlines are far beyond what this host's clock shows.
+    let mut waiting = Vec::new();
+    for program in ["import time; time.sleep(5)", "import asyncio; asyncio.run(asyncio.sleep(5))"] {
+        let command = StartProcess::shell(format!("exec python3 -c '{program}; print(\"waited\")'"));
+        waiting.push(guest.start(command).await.unwrap());
+    }
+    waiting.push(guest.start(StartProcess::shell("timeout 5 sleep 600; echo waited")).await.unwrap());
+    let snapshot = resumed.snapshot(&NewSnapshot::default()).await.unwrap();
+    reboot(&pause_to_disk(&state, &resumed).await, 0);
+    let resumed = client.connect(sandbox.id(), None).await.unwrap();
+    let guest = user_of(&resumed);
+    let again = clocks(&guest).await;
+    assert!(again.0 > after.0 && again.1 > after.1, "{after:?}, then {again:?}");
+    assert!(again.0 < after.0 + 1000.0, "{after:?}, then {again:?}");
+    for process in &waiting {
+        let process = guest.connect(process.pid()).await.unwrap();
+        let ended = tokio::time::timeout(Duration::from_secs(60), process.collect()).await;
+        assert_eq!(ended.expect("it waits for another boot's clock").unwrap().stdout, b"waited\n");
+    }
+    let copy = client.create(NewSandbox::new(snapshot.id.clone())).await.unwrap();
+    let copied = clocks(&user_of(&copy)).await;
+    assert!(copied.0 > after.0 && copied.1 > after.1, "{after:?}, then {copied:?}");
+    assert!(client.remove_snapshot(&snapshot.id).await.unwrap());
+    for sandbox in [copy, resumed] {
+        assert!(sandbox.kill().await.unwrap());
+    }
+    server.stop();
+    state.assert_nothing_left();
+}
