@@ -142,6 +142,35 @@ impl Store {
         Ok(done.rows_affected())
     }
 
+    /// Deletes the records of this server's snapshots that its node does not have, as after a restore of a backup. Returns how
+    /// many there were.
+    pub async fn abandon_lost_snapshots(&self, on_node: &HashSet<SnapshotId>) -> Result<u64, StoreError> {
+        let failed = StoreError::doing("delete the records of lost snapshots");
+        let mut transaction = self.write.begin().await.map_err(&failed)?;
+        let rows = query(
+            "SELECT id, snapshot FROM template_builds WHERE snapshot IS NOT NULL AND status = 'ready' AND server = ?",
+        )
+        .bind(self.server())
+        .fetch_all(&mut transaction)
+        .await
+        .map_err(&failed)?;
+        let is_there = |id: &str| id.parse().is_ok_and(|id: SnapshotId| on_node.contains(&id));
+        let lost: Vec<&str> = rows.iter().filter(|row| !is_there(row.get(1))).map(|row| row.get(0)).collect();
+        for build in &lost {
+            query("DELETE FROM template_builds WHERE id = ?")
+                .bind(*build)
+                .execute(&mut transaction)
+                .await
+                .map_err(&failed)?;
+        }
+        query(AssertSqlSafe(format!("DELETE FROM templates WHERE {WITHOUT_BUILDS}")))
+            .execute(&mut transaction)
+            .await
+            .map_err(&failed)?;
+        transaction.commit().await.map_err(&failed)?;
+        Ok(lost.len() as u64)
+    }
+
     /// The ids of all snapshots that a row names, also of those that are being taken.
     pub async fn kept_snapshots(&self) -> Result<HashSet<SnapshotId>, StoreError> {
         // From the writing side: it must have everything that was recorded before this call.
@@ -322,6 +351,21 @@ mod tests {
         assert_eq!(store.kept_snapshots().await.unwrap().len(), 3);
         store.remove_template(&first.template).await.unwrap();
         assert_eq!(store.kept_snapshots().await.unwrap(), HashSet::from([unnamed.snapshot.unwrap().id]));
+    }
+
+    #[tokio::test]
+    async fn a_snapshot_that_the_node_does_not_have_is_forgotten() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::for_test(dir.path()).await;
+        let team = store.ensure_team().await.unwrap();
+        let (kept, _lost) =
+            (take(&store, &new(&team, Some("a"), "i1")).await, take(&store, &new(&team, Some("b"), "i1")).await);
+        let on_node = HashSet::from([kept.snapshot.clone().unwrap().id]);
+        assert_eq!(store.abandon_lost_snapshots(&on_node).await.unwrap(), 1);
+        let listed = store.list_snapshots(&all(&team)).await.unwrap();
+        assert_eq!(listed.iter().map(|found| &found.build.id).collect::<Vec<_>>(), [&kept.id]);
+        assert_eq!(store.abandon_lost_snapshots(&on_node).await.unwrap(), 0);
+        assert!(store.snapshots_named(&team, "b").await.unwrap().is_empty(), "its name is free");
     }
 
     #[tokio::test]

@@ -70,13 +70,19 @@ pub(crate) async fn reconcile(fleet: &Arc<Fleet>) -> Result<Reconciled, StoreErr
     Ok(done)
 }
 
-/// Removes what a server that died was taking: snapshots to keep, and those of forks.
+/// Removes what a server that died was taking: snapshots to keep, and those of forks. Forgets those that are not there.
 async fn remove_half_made_snapshots(fleet: &Fleet) -> Result<u32, StoreError> {
     let interrupted = fleet.store.abandon_interrupted_snapshots().await?;
     if interrupted > 0 {
         tracing::warn!(interrupted, "the server stopped while it took snapshots");
     }
-    fleet.remove_unrecorded_snapshots().await
+    let removed = fleet.remove_unrecorded_snapshots().await?;
+    let on_node = fleet.node.snapshots().await.into_iter().map(|snapshot| snapshot.id).collect();
+    let lost = fleet.store.abandon_lost_snapshots(&on_node).await?;
+    if lost > 0 {
+        tracing::warn!(lost, "forgot snapshots that are not on this node; backups do not have them");
+    }
+    Ok(removed)
 }
 
 async fn collect_reports(fleet: &Fleet) -> HashMap<Incarnation, EndReason> {

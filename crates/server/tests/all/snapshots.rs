@@ -499,6 +499,20 @@ async fn a_server_that_dies_in_between_leaves_no_snapshot() {
 }
 
 #[tokio::test]
+async fn snapshots_that_are_not_on_the_node_are_forgotten_and_their_names_are_free() {
+    let mut server = Server::start().await;
+    let id = server.create(json!({})).await;
+    take(&server.client, &id, json!({ "name": "kept" })).await;
+    server.crash().await;
+    server.node.lose_snapshots();
+    let server = server.start_again().await;
+    until("it answers", || async { server.client.get("/v2/sandboxes").await.status == 200 }).await;
+    assert_eq!(ids(&server.client, "").await, [""; 0]);
+    assert_eq!(server.client.post("/v2/sandboxes", json!({ "templateID": "kept" })).await.status, 404);
+    take(&server.client, &id, json!({ "name": "kept" })).await;
+}
+
+#[tokio::test]
 async fn the_copies_of_a_client_that_hangs_up_are_removed() {
     use tokio::io::AsyncWriteExt as _;
     let server = Server::start().await;

@@ -112,6 +112,11 @@ impl FakeNode {
         self.made.lock().unwrap().len()
     }
 
+    /// Forgets its snapshots, as a new machine that a backup is restored on.
+    pub fn lose_snapshots(&self) {
+        self.snapshots.lock().unwrap().clear();
+    }
+
     /// The snapshots that it keeps.
     pub fn kept_snapshots(&self) -> Vec<NodeSnapshot> {
         self.snapshots.lock().unwrap().values().cloned().collect()
