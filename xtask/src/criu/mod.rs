@@ -26,7 +26,7 @@ use log::Log;
 /// Names the CRIU to use. If it is set, that one stays.
 pub(crate) const VARIABLE: &str = "ISOPOD_CRIU";
 /// The release that the edits are for.
-const VERSION: &str = "4.2.1";
+pub(crate) const VERSION: &str = "4.2.1";
 /// What the version of our build contains. The node asks for it.
 const OURS: &str = "isopod";
 const PROGRAM: &str = "criu";
@@ -37,6 +37,12 @@ const STAMP: &str = "stamp";
 pub(crate) fn program() -> Option<PathBuf> {
     let program = home().ok()?.join(PROGRAM);
     program.is_file().then_some(program)
+}
+
+/// Returns the archive of its source, which is beside the program.
+pub(crate) fn source() -> Option<PathBuf> {
+    let archive = home().ok()?.join(source::FILE);
+    archive.is_file().then_some(archive)
 }
 
 /// Builds the program, unless the one that is there has the same source and edits.

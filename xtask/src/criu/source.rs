@@ -9,7 +9,7 @@ use super::apt::{Apt, debian_archive};
 use super::copy;
 
 /// As Debian has it.
-const FILE: &str = "criu_4.2.1.orig.tar.xz";
+pub(super) const FILE: &str = "criu_4.2.1.orig.tar.xz";
 const DIRECTORY: &str = "pool/main/c/criu";
 pub(super) const SHA256: &str = "29ec0ee09e296479fe7048c80980e8ef1d0684d0b0204c2b101dfea19f6725b9";
 /// Debian's archive of all files that it ever had, by their SHA-1. The pool drops a release when a newer one has replaced it.

@@ -39,6 +39,7 @@ fn files(payload: &Payload) -> Result<Vec<Entry>, String> {
         Entry::file("./usr/share/doc/isopod/copyright", payload.license.clone()),
         Entry::file("./usr/share/doc/isopod/changelog.gz", gzip(&payload.changelog)?),
     ];
+    files.extend(payload.criu.iter().flat_map(|criu| criu.entries("./usr")));
     for (name, page) in &payload.man_pages {
         files.push(Entry::file(format!("./usr/share/man/man1/{name}.gz"), gzip(page)?));
     }

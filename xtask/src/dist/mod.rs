@@ -4,6 +4,7 @@
 mod archive;
 mod binary;
 mod checksums;
+mod criu;
 mod deb;
 mod npm;
 mod oci;
@@ -17,6 +18,7 @@ mod wheel;
 use std::fs;
 use std::path::PathBuf;
 
+use criu::Criu;
 use options::Options;
 use payload::Payload;
 
@@ -32,13 +34,14 @@ const LICENSE: &str = "Apache-2.0";
 
 type Write = fn(&Payload) -> Result<(String, Vec<u8>), String>;
 
-const PACKAGES: [(&str, Write); 6] = [
+const PACKAGES: [(&str, Write); 7] = [
     ("tarball", tarball::write),
     ("deb", deb::write),
     ("wheel", wheel::write),
     ("npm", npm::write),
     ("oci", oci::write),
     ("sbom", sbom::write),
+    ("criu-source", criu::write),
 ];
 
 pub(crate) fn dist(arguments: &[&str]) -> Result<(), String> {
@@ -48,13 +51,20 @@ pub(crate) fn dist(arguments: &[&str]) -> Result<(), String> {
         Some(program) => program.clone(),
         None => steps.time("build isopod", binary::build)?,
     };
-    let payload =
-        steps.time("man pages, completions and the unit", || Payload::of(&program, options.userlands.as_deref()))?;
+    let criu = match options.with_criu {
+        true => Some(steps.time("CRIU", Criu::built).map_err(without_criu)?),
+        false => None,
+    };
+    let payload = steps
+        .time("man pages, completions and the unit", || Payload::of(&program, criu, options.userlands.as_deref()))?;
     let directory = &options.output;
     fs::create_dir_all(directory).map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
     let mut written = Vec::new();
     let skipped = oci::obstacle().filter(|_| !options.names("oci"));
     for (name, write) in PACKAGES.iter().filter(|(name, _)| options.wants(name)) {
+        if *name == "criu-source" && payload.criu.is_none() {
+            continue;
+        }
         if let (&"oci", Some(reason)) = (name, skipped) {
             eprintln!("\n== oci: skipped; {reason}");
             continue;
@@ -67,6 +77,10 @@ pub(crate) fn dist(arguments: &[&str]) -> Result<(), String> {
         eprintln!("{}", file.display());
     }
     Ok(())
+}
+
+fn without_criu(reason: String) -> String {
+    format!("{reason}\nhint: packages without memory snapshots are made with --without-criu")
 }
 
 fn save(directory: &std::path::Path, (name, contents): (String, Vec<u8>)) -> Result<PathBuf, String> {

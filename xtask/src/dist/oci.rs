@@ -69,14 +69,16 @@ fn bootstrap(payload: &Payload, archive: &Path) -> Result<PathBuf, String> {
 }
 
 /// The upper layer.
-fn files(payload: &Payload) -> [Entry; 4] {
-    [
+fn files(payload: &Payload) -> Vec<Entry> {
+    let mut files = vec![
         // Without the devices, which only root could unpack, mmdebstrap leaves out their directory too.
         Entry::directory("dev"),
         Entry::program("usr/bin/isopod", payload.program.clone()),
         Entry::file("usr/share/bash-completion/completions/isopod", payload.bash.clone()),
         Entry::file("usr/share/doc/isopod/copyright", payload.license.clone()),
-    ]
+    ];
+    files.extend(payload.criu.iter().flat_map(|criu| criu.entries("usr")));
+    files
 }
 
 fn config(payload: &Payload) -> Value {

@@ -6,12 +6,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::binary::check_glibc;
+use super::criu::Criu;
 use super::scratch::Scratch;
 use crate::program::{output_of, root, run};
 
 pub(super) struct Payload {
     pub(super) program: Vec<u8>,
     pub(super) program_path: PathBuf,
+    /// What saves memory, unless the packages are made without it.
+    pub(super) criu: Option<Criu>,
     /// File name and text of each page.
     pub(super) man_pages: Vec<(String, Vec<u8>)>,
     pub(super) bash: String,
@@ -32,7 +35,7 @@ pub(super) struct Payload {
 }
 
 impl Payload {
-    pub(super) fn of(program: &Path, userlands: Option<&Path>) -> Result<Self, String> {
+    pub(super) fn of(program: &Path, criu: Option<Criu>, userlands: Option<&Path>) -> Result<Self, String> {
         check_glibc(program)?;
         let completions = |shell| output_of(Command::new(program).args(["completions", shell]));
         let text = |name: &str| fs::read_to_string(root().join(name)).map_err(|error| format!("{name}: {error}"));
@@ -40,6 +43,7 @@ impl Payload {
         Ok(Self {
             program: read(program)?,
             program_path: program.to_owned(),
+            criu,
             man_pages: man_pages(program)?,
             bash: completions("bash")?,
             zsh: completions("zsh")?,

@@ -8,8 +8,11 @@ use super::VERSION;
 use super::payload::Payload;
 use crate::dependencies::{Dependencies, list, reference};
 
-pub(super) fn write(_: &Payload) -> Result<(String, Vec<u8>), String> {
-    let document = document(&Dependencies::load()?)?;
+pub(super) fn write(payload: &Payload) -> Result<(String, Vec<u8>), String> {
+    let mut document = document(&Dependencies::load()?)?;
+    if let (Some(_), Some(components)) = (&payload.criu, document["components"].as_array_mut()) {
+        components.push(criu_component());
+    }
     let document = serde_json::to_vec_pretty(&document).map_err(|error| error.to_string())?;
     Ok((format!("isopod-{VERSION}.cdx.json"), document))
 }
@@ -46,6 +49,19 @@ fn document(program: &Dependencies) -> Result<Value, String> {
 fn dependencies_of(node: &Value) -> impl Iterator<Item = &str> {
     let is_built = |dependency: &&Value| list(&dependency["dep_kinds"]).any(|kind| kind["kind"] != "dev");
     list(&node["deps"]).filter(is_built).filter_map(|dependency| dependency["pkg"].as_str())
+}
+
+/// A program beside this one.
+fn criu_component() -> Value {
+    let reference = format!("pkg:generic/criu@{}", crate::criu::VERSION);
+    json!({
+        "type": "application",
+        "bom-ref": reference,
+        "name": "criu",
+        "version": crate::criu::VERSION,
+        "purl": reference,
+        "licenses": [{ "expression": "GPL-2.0-only" }],
+    })
 }
 
 fn component(package: &Value, kind: &str) -> Value {

@@ -14,6 +14,7 @@ pub(super) fn write(payload: &Payload) -> Result<(String, Vec<u8>), String> {
         Entry::file(format!("{top}/LICENSE"), payload.license.clone()),
         Entry::file(format!("{top}/README.md"), payload.readme.clone()),
     ];
+    entries.extend(payload.criu.iter().flat_map(|criu| criu.entries(&top)));
     let pages = payload.man_pages.iter();
     entries.extend(pages.map(|(name, page)| Entry::file(format!("{top}/share/man/man1/{name}"), page.clone())));
     Ok((format!("{top}.tar.gz"), tar_gz(&entries, payload.time)?))

@@ -24,6 +24,11 @@ pub(super) fn write(payload: &Payload) -> Result<(String, Vec<u8>), String> {
     let info = format!("isopod-{VERSION}.dist-info");
     let mut entries = package_files()?;
     entries.push(Entry::program(format!("isopod-{VERSION}.data/scripts/isopod"), payload.program.clone()));
+    if let Some(criu) = &payload.criu {
+        // Among the scripts, because installers make those executable.
+        entries.push(Entry::program(format!("isopod-{VERSION}.data/scripts/isopod-criu"), criu.program.clone()));
+        entries.push(Entry::file(format!("{info}/licenses/criu/COPYING"), criu.license.clone()));
+    }
     entries.push(Entry::file(format!("{info}/METADATA"), metadata(payload)));
     entries.push(Entry::file(format!("{info}/WHEEL"), wheel_file(&tag)));
     entries.push(Entry::file(format!("{info}/entry_points.txt"), ENTRY_POINTS));

@@ -92,12 +92,13 @@ fn config(home: HomeKind, arguments: Vec<std::ffi::OsString>, pool: PoolSize) ->
 }
 
 /// The program that the environment names, or that comes with Isopod's packages: beside its own program, or in the directory
-/// for programs of packages.
+/// for programs of packages, which is next to that of its own program.
 pub(super) fn find_criu() -> Result<PathBuf, String> {
     let named = std::env::var_os(env_names::CRIU).map(PathBuf::from);
-    let beside = std::env::current_exe().ok().and_then(|program| Some(program.parent()?.join("criu")));
-    let packaged = PathBuf::from("/usr/lib/isopod/criu");
-    let found = beside.into_iter().chain([packaged]).find(|place| place.is_file());
+    let program = std::env::current_exe().unwrap_or_default();
+    let below = |name: &str| program.parent().map(|directory| directory.join(name));
+    let places = [below("isopod-criu"), below("../lib/isopod/criu"), Some(PathBuf::from("/usr/lib/isopod/criu"))];
+    let found = places.into_iter().flatten().find(|place| place.is_file());
     named
         .or(found)
         .ok_or_else(|| format!("CRIU is missing: install an Isopod package that has it, or set {}", env_names::CRIU))

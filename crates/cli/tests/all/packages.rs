@@ -19,7 +19,7 @@ const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
 
 /// The packages of the program under test, except the image, in one directory.
 static PACKAGES: LazyLock<PathBuf> =
-    LazyLock::new(|| made("packages", &["tarball", "deb", "wheel", "npm", "sbom"], &[]));
+    LazyLock::new(|| made("packages", &["tarball", "deb", "wheel", "npm", "sbom", "criu-source"], &[]));
 
 /// The directory with the image. Its userland is kept between runs, but made anew with `ISOPOD_FULL=1`.
 static IMAGE: LazyLock<PathBuf> = LazyLock::new(|| {
@@ -50,6 +50,8 @@ fn made(name: &str, packages: &[&str], options: &[&str]) -> PathBuf {
 /// Waits for the server of `isopod env` and for its answer. The script runs by `sh -e`, and may say how it runs the program.
 const START: &str = r#"
 program=isopod
+# Packages bring their own.
+unset ISOPOD_CRIU
 start() {
     $program serve --listen "127.0.0.1:$PORT" --prepare none --env-domains none > /tmp/serve.log 2>&1 &
     server=$!
@@ -62,6 +64,16 @@ start() {
 stop() {
     kill $server
     wait $server || true
+}
+# A process goes on in a copy of its sandbox.
+memory() {
+    id=$($program create --detach --timeout 600)
+    $program exec "$id" -- sh -c 'nohup sleep 600 >/dev/null 2>&1 & echo $!' > /tmp/saved
+    $program snapshot create "$id" --name saved >&2
+    copy=$($program create --template saved --detach --timeout 600)
+    $program exec "$copy" -- sh -c "kill -0 $(cat /tmp/saved) && echo restored"
+    $program kill "$id" "$copy" >&2
+    $program snapshot rm saved >&2
 }
 "#;
 
@@ -102,6 +114,7 @@ fn the_debian_package_is_installed_upgraded_removed_and_purged() {
             stop
             start
             isopod exec "$id" -- sh -c "cat kept; kill -0 $(cat /tmp/sleeper) && echo alive"
+            memory
             # Removing it keeps the sandbox and its state.
             dpkg --remove isopod >&2
             test ! -e /usr/bin/isopod
@@ -109,7 +122,7 @@ fn the_debian_package_is_installed_upgraded_removed_and_purged() {
             stop"#);
         let lines: Vec<&str> = output.lines().collect();
         assert!(lines[0].contains("isopod-run"), "{}: {output}", distribution.name);
-        assert_eq!(lines[1..], ["complete", "before", "alive"], "{}", distribution.name);
+        assert_eq!(lines[1..], ["complete", "before", "alive", "restored"], "{}", distribution.name);
         run("dpkg --purge isopod >&2");
         for path in ["/usr/bin/isopod", "/var/lib/isopod-removed", "/usr/share/doc/isopod", "/etc/isopod"] {
             assert!(!userland.has(path), "{}: {path} is still there", distribution.name);
@@ -132,6 +145,7 @@ fn the_wheel_brings_the_program_and_runs_the_quick_start() {
             python -m isopod --version
             start
             python /tmp/app.py
+            memory
             stop
             isopod uninstall --yes >&2
             pip uninstall --quiet --yes isopod >&2
@@ -139,7 +153,7 @@ fn the_wheel_brings_the_program_and_runs_the_quick_start() {
         );
         let output = userland.run(&PACKAGES, "/packages", &script(&steps)).ok();
         let version = format!("isopod {}", env!("CARGO_PKG_VERSION"));
-        let expected = ["/opt/venv/bin/isopod", &version, "hello", "kept until the sandbox ends"];
+        let expected = ["/opt/venv/bin/isopod", &version, "hello", "kept until the sandbox ends", "restored"];
         assert_eq!(output.lines().collect::<Vec<_>>(), expected, "{}", distribution.name);
         userland.assert_nothing_left();
     }
@@ -155,9 +169,12 @@ fn the_tarball_works_from_any_directory() {
             PATH=/opt/isopod/bin:$PATH
             test -s /opt/isopod/share/man/man1/isopod.1 && test -s /opt/isopod/share/zsh/site-functions/_isopod
             isopod run -- sh -c '. /etc/os-release; echo $PRETTY_NAME'
+            start
+            memory
+            stop
             isopod uninstall --yes >&2";
         let output = userland.run(&PACKAGES, "/packages", &script(steps)).ok();
-        assert!(output.starts_with(distribution.name), "{output}");
+        assert!(output.starts_with(distribution.name) && output.trim_end().ends_with("\nrestored"), "{output}");
         userland.assert_nothing_left();
     }
 }
@@ -205,6 +222,7 @@ fn npm_installs_the_program_and_npx_runs_it() {
                 server=$(cat /proc/$server/task/*/children | cut -d' ' -f1)
             done
             /opt/venv/bin/python /tmp/app.py
+            memory
             kill $server
             while kill -0 $server; do sleep 0.1; done 2>/dev/null
             $program uninstall --yes >&2
@@ -217,7 +235,7 @@ fn npm_installs_the_program_and_npx_runs_it() {
         );
         let output = userland.run(&NODE_ARCHIVES, "/node", &script(&steps)).ok();
         let version = format!("isopod {}", env!("CARGO_PKG_VERSION"));
-        let expected = [&version, "hello", "kept until the sandbox ends", &version];
+        let expected = [&version, "hello", "kept until the sandbox ends", "restored", &version];
         assert_eq!(output.lines().collect::<Vec<_>>(), expected, "{}", distribution.name);
         userland.assert_nothing_left();
     }
@@ -262,6 +280,7 @@ fn the_image_is_read_by_others_and_runs_the_quick_start() {
         $program --version
         start
         /opt/venv/bin/python /tmp/app.py
+        memory
         stop
         $program run -- sh -c '. /etc/os-release; echo $PRETTY_NAME'
         $program uninstall --yes >&2"#
@@ -269,8 +288,8 @@ fn the_image_is_read_by_others_and_runs_the_quick_start() {
     let output = userland.run(&directory.join("layout"), "/srv/layout", &script(&steps)).ok();
     let version = format!("isopod {}", env!("CARGO_PKG_VERSION"));
     let lines: Vec<&str> = output.lines().collect();
-    assert_eq!(lines[..3], [&version, "hello", "kept until the sandbox ends"], "{output}");
-    assert!(lines.len() == 4 && lines[3].starts_with("Debian GNU/Linux 13"), "{output}");
+    assert_eq!(lines[..4], [&version, "hello", "kept until the sandbox ends", "restored"], "{output}");
+    assert!(lines.len() == 5 && lines[4].starts_with("Debian GNU/Linux 13"), "{output}");
     userland.assert_nothing_left();
 }
 
@@ -318,10 +337,21 @@ fn the_bill_of_materials_names_what_is_in_the_program() {
     let named = |name: &str| components.iter().find(|component| component["name"] == name);
     assert!(named("rustls").is_some() && named("isopod-node").is_some());
     assert!(named("proptest").is_none(), "only tests use it");
+    assert_eq!(named("criu").unwrap()["licenses"][0]["expression"], "GPL-2.0-only");
     let lock = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.lock")).unwrap();
-    for component in components {
+    for component in components.iter().filter(|component| component["type"] == "library") {
         let (name, version) = (component["name"].as_str().unwrap(), component["version"].as_str().unwrap());
         assert!(lock.contains(&format!("name = \"{name}\"\nversion = \"{version}\"\n")), "{name} {version}");
         assert!(component["licenses"][0]["expression"].is_string(), "{name} has no license");
+    }
+}
+
+#[test]
+fn the_source_of_criu_goes_where_criu_goes() {
+    let found = std::fs::read_dir(&*PACKAGES).unwrap().filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    let archive = found.into_iter().find(|name| name.starts_with("isopod-criu-")).expect("it is a package");
+    let listed = run_program("tar", &["-tzf", PACKAGES.join(archive).to_str().unwrap()]);
+    for part in ["/README.md", ".orig.tar.xz", "/build/edits.rs", "/build/build.rs"] {
+        assert!(listed.lines().any(|file| file.ends_with(part)), "{part} is not in {listed}");
     }
 }
