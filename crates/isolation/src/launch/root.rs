@@ -52,6 +52,8 @@ const BYTES_PER_FILE: u64 = 4096;
 pub(super) const EMPTY_DIRECTORY: &str = "/empty";
 /// Where the tree of kept layers is attached.
 const KEPT: &str = "k";
+/// Where the file system of the sandbox's memory is attached while its directories are copied.
+const MEMORY: &str = "m";
 /// The options of a mount must fit into a page, together with some of the kernel's own.
 const MAX_OPTIONS: usize = 4000;
 /// The option that adds one layer below those that were named before.
@@ -109,12 +111,15 @@ pub(super) fn build(trees: &Trees, order: &PrepareOrder, user_namespace: &OwnedF
     show(&stage, c"sys", &root, "sys", plain)?;
     let memory = new_filesystem("tmpfs", &memory_options(tmpfs_bytes))?;
     let files = mounted(&memory, MountAttrFlags::empty())?;
+    // Before Linux 6.15, only mounts that are attached in the caller's namespace can be copied.
+    attach(&files, open_directory(CWD, MEMORY)?).step("attach the sandbox's memory file system")?;
     let places = [(c"shm", "dev/shm", 0o1777), (c"tmp", "tmp", 0o1777), (c"run", "run", 0o755)];
     let in_memory = if order.style.scratch_on_disk { 1 } else { places.len() };
     for (name, place, mode) in places.into_iter().take(in_memory) {
         own_directory(&files, name, mode, first_id)?;
         show(&files, name, &root, place, plain)?;
     }
+    unmount(MEMORY, UnmountFlags::DETACH).step("detach the sandbox's memory file system")?;
     attach(&host_proc, open_directory(CWD, "proc")?).step("attach the host's /proc")?;
     forget_the_host(&stage)?;
     Ok(memory)
@@ -180,7 +185,7 @@ fn build_stage(first_id: u32, features: KernelFeatures) -> Result<OwnedFd, Failu
     let stage = tmpfs("mode=0755,size=1m,nr_inodes=1024", MountAttrFlags::MOUNT_ATTR_NOSUID)?;
     attach(&stage, open_directory(CWD, SPAWNER_STAGE)?).step("attach the stage")?;
     fchdir(&stage).step("go to the stage")?;
-    for directory in ["new", "proc", "w"] {
+    for directory in ["new", "proc", "w", MEMORY] {
         mkdirat(CWD, directory, Mode::from_raw_mode(0o755)).step("make a directory on the stage")?;
     }
     make_empty_directory(&stage)?;
