@@ -303,6 +303,12 @@ impl Node {
         self.sandboxes.save_all_paused().await
     }
 
+    /// Ends the processes of all sandboxes because the host shuts down. Returns how many sandboxes there were. The next server
+    /// reports their end.
+    pub async fn end_with_host(&self) -> usize {
+        self.sandboxes.end_with_host().await
+    }
+
     /// Closes the node. The sandboxes of a server keep running. Those of a command end.
     pub async fn close(self) {
         self.sandboxes.close().await;

@@ -197,13 +197,17 @@ async fn what_is_paused_is_saved_when_the_host_shuts_down() {
     let sandbox = create(&server.client()).await;
     let (id, guest) = (sandbox.id().clone(), user_of(&sandbox));
     let mut counting = Counting::start(&guest).await;
+    let running = create(&server.client()).await;
+    let _of_running = Counting::start(&user_of(&running)).await;
     sandbox.pause(true).await.unwrap();
     counting.lose().await;
     assert!(saved(&state).is_empty(), "nothing saves it while the server runs");
     server.stop();
     assert_eq!(saved(&state).len(), 1);
+    // The host would wait for those that run.
     assert_eq!(sandbox_processes(&state), 0);
     let server = serve(&state);
+    assert!(server.client().connect(running.id(), None).await.is_err(), "it has ended with the host");
     let resumed = server.client().connect(&id, None).await.unwrap();
     counting.join_and_finish(&user_of(&resumed)).await;
     assert!(resumed.kill().await.unwrap());

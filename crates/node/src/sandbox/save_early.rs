@@ -48,6 +48,25 @@ impl Sandboxes {
         saving.join_all().await.into_iter().filter(|is_saved| !is_saved).count()
     }
 
+    /// Ends the processes of all sandboxes, because the host shuts down: its service manager would wait for them, and they take
+    /// no signals from outside. Their records stay, by which the next server tells why they ended. Returns how many there were.
+    pub(crate) async fn end_with_host(&self) -> usize {
+        let all: Vec<Arc<Sandbox>> = self.by_id().values().cloned().collect();
+        let mut ended = 0;
+        for sandbox in all {
+            let mut inner = sandbox.inner.lock().await;
+            let Some(processes) = inner.processes.take() else { continue };
+            // Nobody removes what is kept for the next server.
+            inner.ending = true;
+            ended += 1;
+            let killed = tokio::task::spawn_blocking(move || processes.cgroup.kill()).await;
+            if let Ok(Err(error)) = killed {
+                tracing::warn!(incarnation = %sandbox.incarnation, %error, "could not end a sandbox before the host shuts down");
+            }
+        }
+        ended
+    }
+
     /// The largest first, because fewer have to be restored then. `refused` are pauses that could not be saved.
     async fn save_while_short(&self, wanted: Bytes, refused: &mut HashSet<Pause>) {
         while available_memory().is_some_and(|available| available < wanted.0) {

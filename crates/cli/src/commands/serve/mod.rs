@@ -126,13 +126,17 @@ async fn host_shuts_down() -> bool {
     matches!(answer, Ok(Ok(Ok(answer))) if answer.stdout.trim_ascii() == b"stopping")
 }
 
-/// Sandboxes outlive the server, but not the host.
+/// Sandboxes outlive the server, but not the host. It would wait a minute and a half for those that run.
 async fn save_before_shutdown(node: &Node) {
     match node.save_paused().await {
         0 => tracing::info!("the host shuts down; all paused sandboxes are on disk"),
         lost => {
             tracing::warn!(lost, "the host shuts down; some paused sandboxes could not be saved and lose their memory")
         }
+    }
+    let ended = node.end_with_host().await;
+    if ended > 0 {
+        tracing::info!(ended, "the host shuts down; its sandboxes end");
     }
 }
 
