@@ -9,7 +9,12 @@ const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
 #[test]
 fn every_limit_was_tried_in_a_sandbox_and_bites() {
     let state = StateDir::new(BINARY);
-    let finished = state.isopod().run(&["doctor", "--json"]);
+    // As a shell starts it.
+    let doctor = state.isopod().command(&["doctor", "--json"]);
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -Sn 1024 && exec \"$0\" \"$@\""]).arg(doctor.get_program()).args(doctor.get_args());
+    command.envs(doctor.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let finished: Finished = command.output().unwrap().into();
     let findings: Vec<serde_json::Value> = serde_json::from_str(&finished.ok()).unwrap();
     let verdict_of = |what: &str| {
         let found = findings.iter().find(|finding| finding["what"] == what);

@@ -18,6 +18,7 @@ use rustix::process::{PidfdGetfdFlags, WaitId, WaitIdOptions, pidfd_getfd, waiti
 use serde::{Deserialize, Serialize};
 
 use super::channel::Channel;
+use super::init::raise_open_files;
 use super::message::{SpawnerReply, SpawnerRequest};
 use super::step::{Failure, Step};
 use super::{LaunchError, Spawner, protocol_error};
@@ -128,9 +129,8 @@ impl Spawner {
     }
 }
 
-/// The descriptors of the order.
+/// The descriptors of the order, without the channel.
 struct Descriptors {
-    channel: Channel,
     program: OwnedFd,
     images: OwnedFd,
     work: OwnedFd,
@@ -141,24 +141,29 @@ struct Descriptors {
 
 /// Runs the child.
 pub(super) fn run(order: &CriuOrder, fds: Vec<OwnedFd>) {
-    let Some(descriptors) = sort_fds(order, fds) else { return };
-    let reply = match run_steps(order, &descriptors) {
+    let mut fds = fds.into_iter();
+    let Some(channel) = fds.next().map(Channel::new) else { return };
+    // A shell's limit is 1024, which leaves no number for what is out of the way.
+    raise_open_files();
+    let run = sort_fds(order, fds).and_then(|descriptors| run_steps(order, &descriptors));
+    let reply = match run {
         Ok(succeeded) => CriuReply::Ended { succeeded },
         Err(failure) => CriuReply::Failed(failure),
     };
     // If the server is gone, it needs no reply: the next one looks at what there is.
-    let _ = descriptors.channel.send(&reply, &[]);
+    let _ = channel.send(&reply, &[]);
 }
 
-fn sort_fds(order: &CriuOrder, fds: Vec<OwnedFd>) -> Option<Descriptors> {
+fn sort_fds(order: &CriuOrder, fds: impl Iterator<Item = OwnedFd>) -> Result<Descriptors, Failure> {
     // Out of the way of the numbers that are placed.
-    let mut fds = fds.into_iter().filter_map(|fd| move_fd_above(fd, FREE_FDS).ok());
-    Some(Descriptors {
-        channel: Channel::new(fds.next()?),
-        program: fds.next()?,
-        images: fds.next()?,
-        work: fds.next()?,
-        init: fds.next()?,
+    let moved = fds.map(|fd| move_fd_above(fd, FREE_FDS)).collect::<io::Result<Vec<_>>>();
+    let mut fds = moved.step("move a descriptor; the limit of open files may be too low")?.into_iter();
+    let mut next = || fds.next().ok_or(rustix::io::Errno::BADF).step("find a descriptor");
+    Ok(Descriptors {
+        program: next()?,
+        images: next()?,
+        work: next()?,
+        init: next()?,
         namespaces: fds.by_ref().take(order.namespaces.len()).collect(),
         cgroups: fds.by_ref().take(order.cgroups).map(File::from).collect(),
     })

@@ -294,7 +294,7 @@ pub(super) fn set_up_process(host_name: &str) -> Result<(), Failure> {
 }
 
 /// Raises the limit of open files to the hard limit, because servers and databases need more than the usual 1,024.
-fn raise_open_files() {
+pub(super) fn raise_open_files() {
     let limit = getrlimit(Resource::Nofile);
     // If the host refuses, its own limit stays, which is not an error.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
