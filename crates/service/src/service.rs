@@ -52,7 +52,8 @@ pub struct Service {
 impl Service {
     /// Opens the service for this server's rows.
     ///
-    /// # Errors If the store fails.
+    /// # Errors
+    /// If the store fails.
     pub async fn open(
         config: &ServiceConfig,
         app: &App,
@@ -65,6 +66,13 @@ impl Service {
         let started = Timestamp::now();
         let store = fleet.store.clone();
         let server = store.server_identity().await?;
+        if let Err(error) = store.ensure_plain_views().await {
+            // The service doesn't need them, and the database may belong to others too.
+            tracing::warn!(
+                error = isopod_wire::error_chain(&error),
+                "the database has no views with plain names; docs/database.md says how to allow them"
+            );
+        }
         Ok(Arc::new(Self {
             backend,
             resilient,

@@ -49,7 +49,7 @@ mod workflow;
 pub use artifact_info::ArtifactInfo;
 pub use build_logs::{BuildLine, BuildLogQuery};
 pub use builds::{Build, BuildReason, BuildStatus, SnapshotSource, Tag};
-pub use database::{Connections, Store, StoreError, StoreFile};
+pub use database::{Connections, PlainViewsError, Store, StoreError, StoreFile};
 pub use events::{Event, EventQuery, EventType, ShownEvent};
 pub use execution_name::{ExecutionName, ExecutionNameError, is_workspace_id};
 pub use executions::ExecutionClaim;

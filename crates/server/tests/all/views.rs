@@ -5,6 +5,7 @@ use crate::support;
 use std::sync::Arc;
 
 use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 
 use support::server::until;
 use support::{Server, backend, postgres};
@@ -70,11 +71,73 @@ async fn the_database_has_views_with_the_names_and_columns_of_the_api() {
     assert_eq!(found, ["stopped", "completed", ended["destroyed_at"].as_str().unwrap()]);
 }
 
+/// Programs that were written for tables of these names run unchanged after `SET search_path`. SQLite has no schemas, so
+/// there the names have a prefix.
+#[tokio::test]
+async fn programs_that_know_the_plain_names_find_them_in_the_schema_v1() {
+    let server = Server::start_with(|config| config.service.backend = Some(backend::fake() as Arc<_>)).await;
+    let client = &server.client;
+    client.post("/api/v1/agents", json!({ "id": "ada", "name": "Ada", "role": "coder" })).await;
+    client.post("/api/v1/tasks", json!({ "id": "t1", "title": "fix it" })).await;
+    let begun = client.post("/api/v1/agents/ada/start-task", json!({ "task_id": "t1" })).await.json;
+    let id = begun["sandbox"]["id"].as_str().unwrap();
+    client.post("/api/v1/git/clone", json!({ "sandbox_id": id, "repo_url": "https://host/x.git" })).await;
+    until("the clone is recorded", || async { !server.texts("SELECT id FROM v1_git_operations").await.is_empty() })
+        .await;
+
+    let joined = "SELECT a.name || ' ' || t.title || ' ' || s.status || ' ' || g.operation_type FROM agents a \
+        JOIN tasks t ON t.id = a.current_task_id AND t.assigned_agent_id = a.id \
+        JOIN sandboxes s ON s.agent_id = a.id AND s.task_id = t.id AND s.destroyed_at IS NULL \
+        JOIN git_operations g ON g.sandbox_id = s.id WHERE a.status = 'working'";
+    let found = if postgres::is_wanted() {
+        let stale = "SELECT id FROM sandboxes WHERE created_at < now() - interval '24 hours'";
+        assert_eq!(server.texts_in("v1", stale).await, Vec::<String>::new());
+        let young = "SELECT id FROM sandboxes WHERE created_at > now() - interval '24 hours'";
+        assert_eq!(server.texts_in("v1", young).await, [id]);
+        server.texts_in("v1", joined).await
+    } else {
+        let prefixed = ["agents", "tasks", "sandboxes", "git_operations"]
+            .iter()
+            .fold(joined.to_owned(), |text, name| text.replace(&format!(" {name} "), &format!(" v1_{name} ")));
+        server.texts(&prefixed).await
+    };
+    assert_eq!(found, ["Ada fix it running clone"]);
+}
+
+#[tokio::test]
+async fn a_server_whose_role_may_not_create_schemas_starts_without_the_plain_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = postgres::database_for(dir.path()).await;
+    let role = format!("role_{}", url.split(['/', '?']).nth(3).unwrap());
+    let mut operator = PgConnection::connect(&url).await.unwrap();
+    let mut order = async |statement: String| {
+        sqlx::raw_sql(AssertSqlSafe(statement)).execute(&mut operator).await.unwrap();
+    };
+    order(format!("CREATE ROLE {role} LOGIN; GRANT USAGE, CREATE ON SCHEMA public TO {role}")).await;
+    let theirs = url.replace("//postgres@", &format!("//{role}@"));
+    let mut server = Server::start_on((theirs.clone(), "alpha"), |_| {}).await;
+    let agent = server.client.post("/api/v1/agents", json!({ "id": "ada", "name": "Ada", "role": "coder" })).await;
+    assert_eq!(agent.status, 201, "{agent:?}");
+    let has_them = async || {
+        let mut program = PgConnection::connect(&theirs).await.unwrap();
+        sqlx::raw_sql("SET search_path = v1").execute(&mut program).await.unwrap();
+        sqlx::query_scalar::<_, String>("SELECT name FROM agents").fetch_all(&mut program).await.ok()
+    };
+    assert_eq!(has_them().await, None);
+
+    server.stop().await;
+    order(format!("CREATE SCHEMA v1 AUTHORIZATION {role}")).await;
+    let _server = server.start_again().await;
+    until("the server has created them", || async { has_them().await == Some(vec!["Ada".to_owned()]) }).await;
+}
+
 /// The API is the only way to change something.
 #[tokio::test]
 async fn the_views_are_read_only() {
     let server = Server::start().await;
-    for view in ["v1_agents", "v1_tasks", "v1_sandboxes", "v1_git_operations"] {
+    let names = ["v1_agents", "v1_tasks", "v1_sandboxes", "v1_git_operations"];
+    let plain = ["v1.agents", "v1.tasks", "v1.sandboxes", "v1.git_operations"];
+    for view in names.iter().chain(plain.iter().filter(|_| postgres::is_wanted())) {
         for statement in [
             format!("DELETE FROM {view}"),
             format!("UPDATE {view} SET status = 'x'"),

@@ -5,6 +5,7 @@ mod db;
 mod file;
 mod migrate;
 mod migrations;
+mod plain_views;
 mod restore;
 mod server;
 
@@ -12,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) use db::{Pool, QueryBuilder, Row, Transaction, query};
+pub use plain_views::PlainViewsError;
 pub use restore::StoreFile;
 pub(crate) use server::POSTGRES_NOW;
 

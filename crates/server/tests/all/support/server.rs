@@ -160,6 +160,13 @@ impl Server {
         sqlx::query_scalar(select).fetch_all(&mut database).await.unwrap()
     }
 
+    /// Like [`Self::texts`], for a program that has set the search path of its connection. Only for PostgreSQL.
+    pub async fn texts_in(&self, schema: &str, select: &str) -> Vec<String> {
+        let url = format!("{}&options[search_path]={schema}", postgres::url_for(self.dir.path()));
+        let mut database = PgConnection::connect(&url).await.unwrap();
+        sqlx::query_scalar(AssertSqlSafe(select.to_owned())).fetch_all(&mut database).await.unwrap()
+    }
+
     /// A sandbox with these fields in addition to the template.
     pub async fn create(&self, fields: serde_json::Value) -> String {
         let mut body = serde_json::json!({ "templateID": "base" });
