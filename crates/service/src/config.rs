@@ -1,5 +1,6 @@
 //! The settings of the service.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ pub struct ServiceConfig {
     pub resilience: ResilienceConfig,
     /// The quotas of a team, an agent and a task.
     pub quotas: Quotas,
-    /// How many short URLs a team may have.
+    /// How many short URLs teams and addresses may have.
     pub short_urls: ShortUrlLimits,
     /// How many wrong short URLs one address may open per minute.
     pub guesses_per_minute: u32,
@@ -62,7 +63,7 @@ impl Default for ServiceConfig {
             remote: None,
             resilience: ResilienceConfig::default(),
             quotas: Quotas::default(),
-            short_urls: ShortUrlLimits { live: 100, per_day: 100 },
+            short_urls: ShortUrlLimits { live: 100, per_day: 100, per_address_per_day: NonZeroU32::new(10) },
             guesses_per_minute: 30,
             policy: CommandPolicy::default(),
             template: "base".to_owned(),

@@ -45,7 +45,8 @@ impl Service {
         }
         let template = wanted.template.as_ref().unwrap_or(&self.config.template);
         let waited = self.backend.wait_for_template(&access.team, template).await;
-        waited.inspect_err(|error| self.metrics.failure(error.kind().text())).map_err(ServiceError::from)
+        let (agent, task) = (wanted.agent.as_deref(), wanted.task.as_deref());
+        waited.inspect_err(|error| self.note_failure(None, agent, task, error)).map_err(ServiceError::from)
     }
 
     /// Creates a sandbox and waits until it replies. The same request under the same name returns the same sandbox.

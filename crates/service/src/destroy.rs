@@ -49,7 +49,7 @@ impl Service {
                 record_usage(&self.fleet, &live).await;
             }
             if let Err(error) = self.backend.destroy(sandbox).await {
-                self.metrics.failure(error.kind().text());
+                self.note_failure(Some(&row.id), row.agent.as_deref(), row.task.as_deref(), &error);
                 return Err(error.into());
             }
         } else {

@@ -42,6 +42,9 @@ pub(crate) enum ServiceError {
     /// Too many requests for short URLs that don't exist came from one address.
     #[error("too many unknown links were opened from this address; wait a minute")]
     TooManyGuesses(std::time::Duration),
+    /// As many short URLs were created from the caller's address within a day as are allowed.
+    #[error("{limit} short URLs were created from this address within 24 hours, which is the limit")]
+    TooManyShortUrls { limit: u32, wait: std::time::Duration },
     /// It existed, and no longer does.
     #[error("{0}")]
     Gone(&'static str),
@@ -77,7 +80,7 @@ impl ServiceError {
             Self::Elsewhere(_) => "on_another_server",
             Self::Invalid(_) => "invalid_request",
             Self::Policy(_) => "command_refused",
-            Self::Quota(_) => "quota_exceeded",
+            Self::Quota(_) | Self::TooManyShortUrls { .. } => "quota_exceeded",
             Self::NotRunning(_) => "sandbox_not_running",
             Self::Conflict { code, .. } => code,
             Self::Backend(error) => backend_code(error.kind()),

@@ -1,9 +1,11 @@
 //! Limits how many wrong short URLs one address may open, so that nobody finds those of others by trying.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use crate::client_network::ClientNetwork;
 
 const WINDOW: Duration = Duration::from_secs(60);
 /// With more networks than this, new ones share one limit.
@@ -14,14 +16,13 @@ const MAX_NETWORKS: usize = 10_000;
 pub(crate) struct Guesses {
     per_minute: u32,
     /// Locked only to count.
-    windows: Mutex<HashMap<Network, Window>>,
+    windows: Mutex<HashMap<Guessers, Window>>,
 }
 
-/// Whose guesses count together. An IPv6 customer has at least 2^64 addresses.
+/// Whose guesses count together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Network {
-    V4(Ipv4Addr),
-    V6([u16; 4]),
+enum Guessers {
+    Of(ClientNetwork),
     Others,
 }
 
@@ -39,9 +40,9 @@ impl Guesses {
     /// Counts a guess. Returns the time to wait if there were too many.
     pub(crate) fn take(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        let network = counted_network(&mut windows, address, now);
+        let guessers = counted_guessers(&mut windows, address, now);
         let fresh = Window { ends: now + WINDOW, count: 0 };
-        let window = windows.entry(network).or_insert(fresh);
+        let window = windows.entry(guessers).or_insert(fresh);
         if window.ends <= now {
             *window = fresh;
         }
@@ -55,39 +56,29 @@ impl Guesses {
     /// It was not a guess after all.
     pub(crate) fn give_back(&self, address: IpAddr) {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
-        let network = Network::of(address);
-        let network = if windows.contains_key(&network) { network } else { Network::Others };
-        if let Some(window) = windows.get_mut(&network) {
+        let guessers = Guessers::Of(ClientNetwork::of(address));
+        let guessers = if windows.contains_key(&guessers) { guessers } else { Guessers::Others };
+        if let Some(window) = windows.get_mut(&guessers) {
             window.count = window.count.saturating_sub(1);
         }
     }
 }
 
-fn counted_network(windows: &mut HashMap<Network, Window>, address: IpAddr, now: Instant) -> Network {
-    let network = Network::of(address);
-    if windows.len() >= MAX_NETWORKS && !windows.contains_key(&network) {
+fn counted_guessers(windows: &mut HashMap<Guessers, Window>, address: IpAddr, now: Instant) -> Guessers {
+    let guessers = Guessers::Of(ClientNetwork::of(address));
+    if windows.len() >= MAX_NETWORKS && !windows.contains_key(&guessers) {
         windows.retain(|_, window| window.ends > now);
         if windows.len() >= MAX_NETWORKS {
-            return Network::Others;
+            return Guessers::Others;
         }
     }
-    network
-}
-
-impl Network {
-    fn of(address: IpAddr) -> Self {
-        match address.to_canonical() {
-            IpAddr::V4(address) => Self::V4(address),
-            IpAddr::V6(address) => {
-                let [a, b, c, d, ..] = address.segments();
-                Self::V6([a, b, c, d])
-            }
-        }
-    }
+    guessers
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     fn address(text: &str) -> IpAddr {

@@ -13,6 +13,7 @@
 
 mod access;
 pub mod backend;
+mod client_network;
 mod config;
 mod create;
 mod destroy;

@@ -103,7 +103,7 @@ impl Service {
 
     /// The error for a call if the backend does not have a sandbox that runs according to our row.
     pub(super) async fn explain(&self, row: &ServiceSandbox, error: BackendError) -> ServiceError {
-        self.metrics.failure(error.kind().text());
+        self.note_failure(Some(&row.id), row.agent.as_deref(), row.task.as_deref(), &error);
         if error.kind() == ErrorKind::NotFound
             && let Ok(settled) = self.settled(row.clone()).await
             && settled.destroyed_at.is_some()
@@ -111,5 +111,21 @@ impl Service {
             return ServiceError::NotRunning(settled.status);
         }
         error.into()
+    }
+
+    /// Counts a failed call to the backend. What the caller can't change is logged.
+    pub(super) fn note_failure(
+        &self,
+        sandbox: Option<&str>,
+        agent: Option<&str>,
+        task: Option<&str>,
+        error: &BackendError,
+    ) {
+        let kind = error.kind();
+        self.metrics.failure(kind.text());
+        if !matches!(kind, ErrorKind::NotFound | ErrorKind::Conflict | ErrorKind::Invalid) {
+            let error = isopod_wire::error_chain(error);
+            tracing::warn!(sandbox, agent, task, kind = kind.text(), error, "a call to the backend failed");
+        }
     }
 }

@@ -12,6 +12,8 @@ use isopod_service::CommandPolicy;
 use isopod_store::Scope;
 use isopod_store::service::{QuotaLimits, ShortUrlLimits};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpSocket;
 
 use support::backend::LISTENING;
 use support::hostile::{ENDLESS, MUCH, NONSENSE};
@@ -395,7 +397,7 @@ async fn only_previews_of_the_callers_sandboxes_are_published() {
 #[tokio::test]
 async fn short_urls_are_limited_and_so_are_guesses() {
     let (server, _fake) = start_with(|config| {
-        config.service.short_urls = ShortUrlLimits { live: 2, per_day: 3 };
+        config.service.short_urls = ShortUrlLimits { live: 2, per_day: 3, per_address_per_day: None };
         config.service.guesses_per_minute = 3;
     })
     .await;
@@ -428,6 +430,69 @@ async fn short_urls_are_limited_and_so_are_guesses() {
     let limited = visit(&server, short).await;
     assert_eq!((limited.status, &limited.json["error_code"]), (429, &json!("too_many_requests")), "also if it exists");
     assert!(limited.headers.contains_key("retry-after"));
+}
+
+/// Whose key it is does not matter, and neither does whether the links still work.
+#[tokio::test]
+async fn an_address_creates_only_so_many_short_urls_a_day() {
+    let (mut server, _fake) = start().await;
+    let others = server.other_team().await;
+    let wanted = |app: &Value| json!({ "sbxId": app["sbxId"], "port": LISTENING });
+    let (mine, theirs) = (wanted(&app(&server.client).await), wanted(&app(&others).await));
+    for number in 0..10 {
+        let (client, wanted) = if number % 2 == 0 { (&server.client, &mine) } else { (&others, &theirs) };
+        let made = publish(client, wanted.clone()).await;
+        assert_eq!(made.status, 201, "{made:?}");
+        let path = format!("{PUBLISHED}/{}", made.json["id"].as_str().unwrap());
+        assert_eq!(client.delete(&path).await.status, 204);
+    }
+    let is_refused = |answer: &Answer| {
+        assert_eq!((answer.status, &answer.json["error_code"]), (429, &json!("quota_exceeded")), "{answer:?}");
+        let limit = json!({ "owner": "address", "what": "short_urls_per_day", "limit": 10 });
+        assert_eq!(answer.json["details"], limit);
+        let wait: u64 = answer.headers["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!((23 * 3600..=24 * 3600).contains(&wait), "until the first is a day old: {wait}");
+    };
+    is_refused(&publish(&server.client, mine.clone()).await);
+    is_refused(&publish(&others, theirs).await);
+    let from_elsewhere = publish_from([127, 0, 0, 2], &server, &mine).await;
+    assert!(from_elsewhere.starts_with("HTTP/1.1 201"), "another address has a limit of its own: {from_elsewhere}");
+
+    // A restart does not forget them. A day later they don't count.
+    server.stop().await;
+    let server = server.start_again().await;
+    is_refused(&publish(&server.client, mine.clone()).await);
+    let oldest = "(SELECT id FROM short_urls ORDER BY created_at, id LIMIT 1)";
+    server.sql(format!("UPDATE short_urls SET created_at = created_at - 86400000 WHERE id = {oldest}")).await;
+    assert_eq!(publish(&server.client, mine.clone()).await.status, 201);
+    is_refused(&publish(&server.client, mine).await);
+}
+
+#[tokio::test]
+async fn the_limit_of_an_address_can_be_turned_off() {
+    let (server, _fake) = start_with(|config| config.service.short_urls.per_address_per_day = None).await;
+    let app = app(&server.client).await;
+    for _ in 0..11 {
+        let made = publish(&server.client, json!({ "sbxId": app["sbxId"], "port": LISTENING })).await;
+        assert_eq!(made.status, 201, "{made:?}");
+    }
+}
+
+/// The head of the answer to a client at another address.
+async fn publish_from(address: [u8; 4], server: &Server, wanted: &Value) -> String {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind((address, 0).into()).unwrap();
+    let mut stream = socket.connect(server.address).await.unwrap();
+    let (key, body) = (&server.client.key, wanted.to_string());
+    let request = format!(
+        "POST {PUBLISHED} HTTP/1.1\r\nhost: localhost\r\nx-api-key: {key}\r\ncontent-type: application/json\r\n\
+         content-length: {}\r\nconnection: close\r\n\r\n{body}",
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    answer
 }
 
 /// Whatever answers in the interpreter's place.

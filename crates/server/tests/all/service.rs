@@ -9,13 +9,15 @@ use std::time::{Duration, Instant};
 use http::Method;
 use http_body_util::BodyExt as _;
 use isopod_server::ServerConfig;
+use isopod_service::backend::{BackendError, Effect, Place};
 use isopod_service::{CommandPolicy, ServiceConfig};
 use isopod_store::Scope;
 use isopod_store::service::QuotaLimits;
 use serde_json::{Value, json};
 
+use support::backend::unavailable;
 use support::server::until;
-use support::{Client, FakeBackend, Server, backend};
+use support::{Client, FakeBackend, Server, backend, log};
 
 async fn start() -> (Server, Arc<FakeBackend>) {
     start_with(|_| {}).await
@@ -143,6 +145,87 @@ async fn bad_requests_are_refused_with_codes_and_change_nothing() {
     let down = server.client.post(&at("execute"), json!({ "command": "echo x" })).await;
     assert_eq!(down.status, 503, "{down:?}");
     assert!(["backend_unavailable", "backend_down"].contains(&down.json["error_code"].as_str().unwrap()));
+}
+
+/// What the backend refuses has a status and a code of its own, and is logged with its agent and task.
+#[tokio::test]
+async fn refusals_of_the_backend_have_statuses_and_codes_and_are_logged_with_agent_and_task() {
+    log::keep();
+    let (server, fake) = start_with(|config| {
+        config.service.resilience.first_wait = Duration::from_millis(1);
+        config.service.resilience.max_wait = Duration::from_millis(2);
+        config.service.resilience.breaker.failures = 1000;
+    })
+    .await;
+    let refusals: [(Refusal, u16, &str, &str); 4] = [
+        (timeout, 504, "backend_timeout", "create took longer than 60s"),
+        (quota, 429, "backend_quota_exceeded", "twenty sandboxes run"),
+        (invalid_key, 502, "backend_invalid_key", "the backend does not accept its key: expired"),
+        (|| unavailable(Effect::None), 503, "backend_unavailable", "injected"),
+    ];
+    for (refusal, status, code, message) in refusals {
+        let (agent, task) = (format!("agent-{code}"), format!("task-{code}"));
+        let body = json!({ "agent_id": agent, "task_id": task });
+        let made = create(&server.client, body.clone()).await;
+        *fake.refusal.lock().unwrap() = Some(refusal);
+        let path = format!("/api/v1/sandboxes/{}", made["id"].as_str().unwrap());
+        let execute = server.client.post(&format!("{path}/execute"), json!({ "command": "echo x" })).await;
+        let refused = [
+            ("sandbox.create", server.client.post("/api/v1/sandboxes", body).await),
+            ("sandbox.execute", execute),
+            ("sandbox.destroy", server.client.delete(&path).await),
+        ];
+        *fake.refusal.lock().unwrap() = None;
+        for (action, answer) in refused {
+            assert_eq!((answer.status, &answer.json["error_code"]), (status, &json!(code)), "{action}: {answer:?}");
+            assert!(answer.json["message"].as_str().unwrap().contains(message), "{action}: {answer:?}");
+            assert_eq!(answer.headers.contains_key("retry-after"), status == 429, "{action}: {answer:?}");
+            let audited = server.client.get(&format!("/api/v1/audit?action={action}&limit=1")).await.json;
+            assert_eq!(audited["lines"][0]["code"], code, "{audited}");
+        }
+        let logged = log::lines_with(&agent);
+        assert_eq!(logged.len(), 3, "one line for each of the three calls: {logged:#?}");
+        assert!(logged.iter().all(|line| line.contains(&format!("task=\"{task}\"")) && line.contains(message)));
+        assert_eq!(server.client.delete(&path).await.status, 204);
+    }
+    assert_eq!(fake.count(), 0, "what failed left nothing");
+}
+
+type Refusal = fn() -> BackendError;
+
+fn timeout() -> BackendError {
+    BackendError::Timeout { what: "create".to_owned(), limit: Duration::from_secs(60), place: Place::Sandbox }
+}
+
+fn quota() -> BackendError {
+    let hour = Some(Duration::from_secs(3600));
+    BackendError::Quota { message: "twenty sandboxes run".to_owned(), retry_after: hour }
+}
+
+fn invalid_key() -> BackendError {
+    BackendError::InvalidKey { message: "expired".to_owned() }
+}
+
+/// The defaults that the documentation states.
+#[tokio::test]
+async fn a_sandbox_lives_for_at_most_a_day_and_old_ones_are_searched_every_hour() {
+    let hour = Duration::from_secs(3600);
+    let ServiceConfig { stale_after, reap_every, check_every, heartbeat, timeout, command_timeout, .. } =
+        ServiceConfig::default();
+    assert_eq!((stale_after, reap_every), (24 * hour, hour));
+    assert_eq!((check_every, heartbeat), (Duration::from_secs(30), Duration::from_secs(30)));
+    assert_eq!((timeout, command_timeout), (hour, Duration::from_secs(300)));
+
+    let (server, fake) = start().await;
+    for too_long in [86_401, 90_000] {
+        let refused = server.client.post("/api/v1/sandboxes", json!({ "timeout": too_long })).await;
+        assert_eq!((refused.status, &refused.json["error_code"]), (400, &json!("invalid_request")), "{refused:?}");
+    }
+    assert_eq!(fake.count(), 0);
+    create(&server.client, json!({ "timeout": 86_400 })).await;
+    create(&server.client, json!({})).await;
+    let asked: Vec<Duration> = fake.specs.lock().unwrap().iter().map(|spec| spec.timeout).collect();
+    assert_eq!(asked, [24 * hour, hour]);
 }
 
 /// A transient failure is retried, and a repeated create request creates one sandbox.

@@ -16,6 +16,11 @@ impl From<ServiceError> for ApiError {
             ServiceError::TooManyGuesses(wait) => {
                 return Self::new(StatusCode::TOO_MANY_REQUESTS, message).with_code(code).retry_in(*wait);
             }
+            ServiceError::TooManyShortUrls { limit, wait } => {
+                let details = json!({ "owner": "address", "what": "short_urls_per_day", "limit": limit });
+                let refused = Self::new(StatusCode::TOO_MANY_REQUESTS, message).with_code(code);
+                return refused.with_details(details).retry_in(*wait);
+            }
             ServiceError::Gone(_) => StatusCode::GONE,
             ServiceError::NotFound { .. } => StatusCode::NOT_FOUND,
             ServiceError::NotOwner | ServiceError::ScopeForbids | ServiceError::Policy(_) => StatusCode::FORBIDDEN,
@@ -68,9 +73,6 @@ fn backend_error(error: ServiceError) -> ApiError {
         ErrorKind::Unavailable | ErrorKind::BreakerOpen => StatusCode::SERVICE_UNAVAILABLE,
         ErrorKind::Internal => return ApiError::internal(inner).with_code(code),
     };
-    if status.is_server_error() {
-        tracing::warn!(error = isopod_wire::error_chain(inner), code, "a call to the backend failed");
-    }
     let answer = ApiError::new(status, message).with_code(code);
     match BackendError::retry_after(inner) {
         Some(wait) => answer.retry_in(wait),

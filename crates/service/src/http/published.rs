@@ -16,6 +16,7 @@ use utoipa::ToSchema;
 use super::fragments::preview_url;
 use crate::Access;
 use crate::Service;
+use crate::client_network::{ClientNetwork, address_of};
 use crate::short_url::{NewShortUrl, PublishedPort};
 
 #[derive(Deserialize, ToSchema)]
@@ -66,7 +67,8 @@ pub(super) async fn publish(
     parts: Parts,
     body: JsonBody<PublishBody>,
 ) -> Result<Created<PublishedView>, ApiError> {
-    let wanted = body.parse()?.checked()?;
+    let from = ClientNetwork::of(address_of(&parts));
+    let wanted = body.parse()?.checked(from)?;
     let url = service.publish(&Access::from(&caller), wanted).await?;
     Ok(Created(view(&service, &parts, url).await))
 }
@@ -111,7 +113,7 @@ async fn view(service: &Service, parts: &Parts, url: ShortUrl) -> PublishedView 
 }
 
 impl PublishBody {
-    fn checked(self) -> Result<NewShortUrl, ApiError> {
+    fn checked(self, from: ClientNetwork) -> Result<NewShortUrl, ApiError> {
         let (port, path) = match (self.port, self.url) {
             (Some(port), None) => (PublishedPort::Number(port), "/".to_owned()),
             (None, Some(url)) => {
@@ -121,7 +123,7 @@ impl PublishBody {
             _ => return Err(ApiError::bad_request("send either url or port")),
         };
         let duration = self.duration.as_deref().map_or(Ok(HOUR), parse_duration)?;
-        Ok(NewShortUrl { sandbox: self.sbx_id, port, path, duration })
+        Ok(NewShortUrl { sandbox: self.sbx_id, port, path, duration, from })
     }
 }
 

@@ -1,16 +1,16 @@
 //! `GET /s/{id}`: leads a visitor to the preview behind a short URL. It needs no key.
 
-use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
 use axum::response::{Html, IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use isopod_api::{ApiError, DescribeAnswer, Description, Peer};
+use isopod_api::{ApiError, DescribeAnswer, Description};
 
 use super::fragments::preview_url;
 use crate::Service;
+use crate::client_network::address_of;
 
 /// A redirect, or a page that says why there is none.
 pub(super) struct Opened(Response);
@@ -28,8 +28,7 @@ impl DescribeAnswer for Opened {
 }
 
 pub(super) async fn open(State(service): State<Arc<Service>>, Path(id): Path<String>, parts: Parts) -> Opened {
-    let from = parts.extensions.get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.address);
-    let mut response = match service.open_short_url(from, &id).await {
+    let mut response = match service.open_short_url(address_of(&parts), &id).await {
         Ok(found) => {
             let base = preview_url(&service, &parts, &found.sandbox, found.port, found.host.as_deref());
             redirect(&(base + &found.path))

@@ -9,6 +9,7 @@ use isopod_wire::{GUEST_PORT, INTERPRETER_PORT, SandboxId};
 
 use crate::access::{Access, Operation};
 use crate::backend::{BackendSandbox, BackendState};
+use crate::client_network::ClientNetwork;
 use crate::pause::live_sandbox;
 use crate::{Service, ServiceError};
 
@@ -21,6 +22,8 @@ pub(crate) struct NewShortUrl {
     /// The path with its query, from the first slash.
     pub(crate) path: String,
     pub(crate) duration: Duration,
+    /// Who asks, for the limit of an address.
+    pub(crate) from: ClientNetwork,
 }
 
 /// How a request names the port.
@@ -45,7 +48,20 @@ impl Service {
             Err(error) => return Err(self.explain(&row, error).await),
         };
         let duration = wanted.duration.min(self.longest_life(&row, &found));
-        let url = self.record_short_url(&row, sandbox, port, wanted.path, duration).await?;
+        let created_at = Timestamp::now();
+        let url = ShortUrl {
+            id: new_short_id(),
+            team: row.team.clone(),
+            sandbox,
+            agent: row.agent.clone(),
+            port,
+            path: wanted.path,
+            created_from: Some(wanted.from.to_string()),
+            created_at,
+            expires_at: created_at.plus(duration),
+            removed_at: None,
+        };
+        let url = self.record_short_url(url).await?;
         if let Err(error) = self.extend(&found, duration).await {
             self.store.discard_short_url(&url.id).await?;
             return Err(self.explain(&row, error).await);
@@ -80,30 +96,16 @@ impl Service {
         until_stale.min(last.duration_since(SystemTime::now()).unwrap_or_default())
     }
 
-    async fn record_short_url(
-        &self,
-        row: &ServiceSandbox,
-        sandbox: SandboxId,
-        port: u16,
-        path: String,
-        duration: Duration,
-    ) -> Result<ShortUrl, ServiceError> {
-        let created_at = Timestamp::now();
-        let mut url = ShortUrl {
-            id: new_short_id(),
-            team: row.team.clone(),
-            sandbox,
-            agent: row.agent.clone(),
-            port,
-            path,
-            created_at,
-            expires_at: created_at.plus(duration),
-            removed_at: None,
-        };
+    /// Records it under a free id.
+    async fn record_short_url(&self, mut url: ShortUrl) -> Result<ShortUrl, ServiceError> {
         for _ in 0..ID_ATTEMPTS {
             match self.store.insert_short_url(&url, self.config.short_urls).await? {
                 ShortUrlClaim::Recorded => return Ok(url),
                 ShortUrlClaim::Exceeded(limit) => return Err(limit.into()),
+                ShortUrlClaim::TooManyFromAddress { limit, until } => {
+                    let wait = url.created_at.until(until);
+                    return Err(ServiceError::TooManyShortUrls { limit: limit.get(), wait });
+                }
                 ShortUrlClaim::IdTaken => url.id = new_short_id(),
             }
         }

@@ -49,6 +49,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     migration!(15, "0015_short_urls"),
     migration!(16, "0016_promotions"),
     migration!(17, "0017_snapshots"),
+    migration!(18, "0018_short_url_sources"),
 ];
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! Short URLs that lead to a port of a sandbox: `/s/{id}`.
 
+use std::num::NonZeroU32;
+
 use isopod_wire::SandboxId;
 
 use crate::clock::Timestamp;
@@ -20,6 +22,8 @@ pub struct ShortUrl {
     pub port: u16,
     /// The path with its query, from the first slash.
     pub path: String,
+    /// The network of the client that created it.
+    pub created_from: Option<String>,
     pub created_at: Timestamp,
     pub expires_at: Timestamp,
     /// When its owner removed it.
@@ -33,13 +37,15 @@ impl ShortUrl {
     }
 }
 
-/// How many short URLs a team may have.
+/// How many short URLs there may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ShortUrlLimits {
-    /// At the same time.
+    /// Of a team, at the same time.
     pub live: u32,
-    /// Created within a day.
+    /// Created by a team within a day.
     pub per_day: u32,
+    /// Created from one network within a day, whichever team's key it uses.
+    pub per_address_per_day: Option<NonZeroU32>,
 }
 
 /// Whether a short URL was recorded.
@@ -49,13 +55,18 @@ pub enum ShortUrlClaim {
     /// Another one has this id.
     IdTaken,
     Exceeded(QuotaExceeded),
+    /// The client's network has reached its daily limit, and may create one again at this time.
+    TooManyFromAddress {
+        limit: NonZeroU32,
+        until: Timestamp,
+    },
 }
 
-const COLUMNS: &str = "id, team, sandbox, agent, port, path, created_at, expires_at, removed_at";
+const COLUMNS: &str = "id, team, sandbox, agent, port, path, created_from, created_at, expires_at, removed_at";
 const DAY_MS: i64 = 24 * 3_600_000;
 
 impl Store {
-    /// Records a short URL, if its team may have another one.
+    /// Records a short URL, if its team may have another one and its client may create another one.
     pub async fn insert_short_url(&self, row: &ShortUrl, limits: ShortUrlLimits) -> Result<ShortUrlClaim, StoreError> {
         let failed = StoreError::doing("record a short URL");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
@@ -64,11 +75,19 @@ impl Store {
         if let Some(found) = exceeded(&mut transaction, row, limits).await.map_err(&failed)? {
             return Ok(ShortUrlClaim::Exceeded(found));
         }
+        if let (Some(from), Some(limit)) = (&row.created_from, limits.per_address_per_day) {
+            // Another team may use the same address. The lock of the team always comes first.
+            transaction.lock(&format!("short URLs from {from}")).await.map_err(&failed)?;
+            if let Some(until) = full_until(&mut transaction, from, limit, row.created_at).await.map_err(&failed)? {
+                return Ok(ShortUrlClaim::TooManyFromAddress { limit, until });
+            }
+        }
         let mut insert = QueryBuilder::new("INSERT INTO short_urls (");
         insert.push(COLUMNS).push(") VALUES (").push_bind(&row.id);
         insert.push(", ").push_bind(&row.team.0).push(", ").push_bind(row.sandbox.as_str());
         insert.push(", ").push_bind(&row.agent).push(", ").push_bind(i64::from(row.port));
-        insert.push(", ").push_bind(&row.path).push(", ").push_bind(row.created_at.0);
+        insert.push(", ").push_bind(&row.path).push(", ").push_bind(&row.created_from);
+        insert.push(", ").push_bind(row.created_at.0);
         insert.push(", ").push_bind(row.expires_at.0).push(", ").push_bind(row.removed_at.map(|at| at.0));
         insert.push(") ON CONFLICT DO NOTHING");
         let done = insert.build().execute(&mut transaction).await.map_err(&failed)?;
@@ -146,6 +165,23 @@ async fn exceeded(
     Ok(over.map(|(what, limit, used)| QuotaExceeded { owner: QuotaOwner::Team, what, limit: limit.into(), used }))
 }
 
+/// When a network that has reached its limit may create a short URL again.
+async fn full_until(
+    transaction: &mut Transaction,
+    from: &str,
+    limit: NonZeroU32,
+    now: Timestamp,
+) -> Result<Option<Timestamp>, sqlx::Error> {
+    // Of the newest ones, as many as are allowed, the oldest. When it is a day old, there is room for another one.
+    let oldest = query(
+        "SELECT created_at FROM short_urls WHERE created_from = ? AND created_at > ? \
+         ORDER BY created_at DESC LIMIT 1 OFFSET ?",
+    );
+    let oldest = oldest.bind(from).bind(now.0 - DAY_MS).bind(i64::from(limit.get()) - 1);
+    let row = oldest.fetch_optional(transaction).await?;
+    Ok(row.map(|row| Timestamp(row.get::<i64>(0) + DAY_MS)))
+}
+
 fn select<'q>() -> QueryBuilder<'q> {
     let mut select = QueryBuilder::new("SELECT ");
     select.push(COLUMNS).push(" FROM short_urls WHERE ");
@@ -162,8 +198,9 @@ fn read(row: &Row) -> Result<ShortUrl, StoreError> {
         agent: row.get(3),
         port: u16::try_from(port).map_err(|_| corrupt(&port))?,
         path: row.get(5),
-        created_at: Timestamp(row.get(6)),
-        expires_at: Timestamp(row.get(7)),
-        removed_at: row.get::<Option<i64>>(8).map(Timestamp),
+        created_from: row.get(6),
+        created_at: Timestamp(row.get(7)),
+        expires_at: Timestamp(row.get(8)),
+        removed_at: row.get::<Option<i64>>(9).map(Timestamp),
     })
 }

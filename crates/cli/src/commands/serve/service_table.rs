@@ -1,12 +1,13 @@
 //! `[service]` of the settings file: the sandbox service's own settings.
 
+use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use isopod_control::{TeamTokens, TokenKey};
 use isopod_server::ServerConfig;
-use isopod_service::CommandPolicy;
+use isopod_service::{CommandPolicy, ServiceConfig};
 use isopod_wire::node::Secret;
 use serde::Deserialize;
 
@@ -34,6 +35,7 @@ pub(super) struct ServiceTable {
 struct ShortUrlTable {
     live: Option<u32>,
     per_day: Option<u32>,
+    per_address_per_day: Option<u32>,
     wrong_per_minute: Option<u32>,
 }
 
@@ -73,15 +75,22 @@ impl ServiceTable {
         }
         (service.quotas.team, service.quotas.agent) = (self.team.limits(), self.agent.limits());
         service.quotas.task = self.task.limits();
-        let ShortUrlTable { live, per_day, wrong_per_minute } = self.short_urls;
-        service.short_urls.live = live.unwrap_or(service.short_urls.live);
-        service.short_urls.per_day = per_day.unwrap_or(service.short_urls.per_day);
-        // With no guess at all, nobody could open a link.
-        service.guesses_per_minute = wrong_per_minute.map_or(service.guesses_per_minute, |guesses| guesses.max(1));
+        self.short_urls.apply(service);
         service.policy = CommandPolicy { allow: self.commands.allow.clone(), deny: self.commands.deny.clone() };
         let secret = std::env::var(env_names::TEAM_TOKEN_SECRET).ok().filter(|secret| !secret.is_empty());
         config.control.team_tokens = self.tokens.resolve(secret)?;
         Ok(())
+    }
+}
+
+impl ShortUrlTable {
+    fn apply(&self, service: &mut ServiceConfig) {
+        let limits = &mut service.short_urls;
+        limits.live = self.live.unwrap_or(limits.live);
+        limits.per_day = self.per_day.unwrap_or(limits.per_day);
+        limits.per_address_per_day = self.per_address_per_day.map_or(limits.per_address_per_day, NonZeroU32::new);
+        // With no guess at all, nobody could open a link.
+        service.guesses_per_minute = self.wrong_per_minute.map_or(service.guesses_per_minute, |guesses| guesses.max(1));
     }
 }
 
@@ -146,6 +155,22 @@ mod tests {
             .replace("# issuer", "issuer")
             .replace("# audience", "audience");
         assert!(super::super::file::SettingsFile::parse(&all).is_ok());
+    }
+
+    #[test]
+    fn limits_of_short_urls_are_set_one_by_one_and_that_of_addresses_can_be_turned_off() {
+        let limits = |text: &str| {
+            let file = super::super::file::SettingsFile::parse(text).unwrap();
+            let mut service = ServiceConfig::default();
+            file.service.short_urls.apply(&mut service);
+            let limits = service.short_urls;
+            (limits.live, limits.per_day, limits.per_address_per_day.map(NonZeroU32::get), service.guesses_per_minute)
+        };
+        assert_eq!(limits(""), (100, 100, Some(10), 30));
+        assert_eq!(limits("service.short_urls.per_address_per_day = 0"), (100, 100, None, 30));
+        assert_eq!(limits("service.short_urls.per_address_per_day = 500"), (100, 100, Some(500), 30));
+        let all = "[service.short_urls]\nlive = 0\nper_day = 7\nwrong_per_minute = 0";
+        assert_eq!(limits(all), (0, 7, Some(10), 1));
     }
 
     #[test]

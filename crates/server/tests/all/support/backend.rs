@@ -41,6 +41,8 @@ pub struct FakeBackend {
     pub steps: Mutex<Vec<String>>,
     pub timeouts: Mutex<Vec<Duration>>,
     pub is_down: AtomicBool,
+    /// Every call fails with this.
+    pub refusal: Mutex<Option<fn() -> BackendError>>,
 }
 
 impl FakeBackend {
@@ -100,6 +102,9 @@ impl FakeBackend {
     }
 
     fn check_up(&self) -> Result<(), BackendError> {
+        if let Some(refusal) = *self.refusal.lock().unwrap() {
+            return Err(refusal());
+        }
         if self.is_down.load(Ordering::Relaxed) { Err(unavailable(Effect::None)) } else { Ok(()) }
     }
 }

@@ -21,6 +21,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::hostile;
 
+/// How many zeros `/connect-much` sends.
+pub const MUCH: usize = 200 << 10;
+
 pub(super) type Body = BoxBody<Bytes, hyper::Error>;
 
 /// The log that a guest keeps for its host. Positions are bytes, as in the real one.
@@ -80,8 +83,10 @@ pub async fn serve(stream: DuplexStream, target: Target, gone: CancellationToken
     if (hostile::ENDLESS_HEAD..=hostile::HANGING).contains(&imposter) {
         return hostile::serve(stream, imposter).await;
     }
-    if target == Target::Port(HEAD_ECHO) {
-        return echo_head(stream).await;
+    match target {
+        Target::Port(HEAD_ECHO) => return echo_head(stream).await,
+        Target::Port(BREAKS_OFF) => return break_off(stream).await,
+        _ => {}
     }
     let served = Arc::new(AtomicU64::new(0));
     let service = service_fn(move |request: Request<Incoming>| {
@@ -112,6 +117,15 @@ async fn echo_head(stream: DuplexStream) {
     let length = head.len();
     let answer = format!("HTTP/1.1 200 OK\r\nX-oDD-Name: 1\r\nset-cookie: a\r\ncontent-LENGTH: {length}\r\n\r\n{head}");
     let _ = stream.write_all(answer.as_bytes()).await;
+}
+
+/// The port of a service whose Connect stream breaks off with its first frame.
+pub const BREAKS_OFF: u16 = 7071;
+
+async fn break_off(mut stream: DuplexStream) {
+    let _ = stream.read(&mut [0; 4096]).await;
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/connect+json\r\ntransfer-encoding: chunked\r\n\r\n";
+    let _ = stream.write_all(format!("{head}7\r\n\0\0\0\0\u{2}{{}}\r\n").as_bytes()).await;
 }
 
 /// A connection that is counted.
@@ -167,6 +181,10 @@ async fn answer(
         "/stream" => Response::new(first_then_silence(b"first\n")),
         "/connect" => {
             let stream = first_then_silence(b"\0\0\0\0\x02{}");
+            Response::builder().header("content-type", "application/connect+json").body(stream).unwrap()
+        }
+        "/connect-much" => {
+            let stream = first_then_silence(&[0; MUCH]);
             Response::builder().header("content-type", "application/connect+json").body(stream).unwrap()
         }
         "/cut" => {

@@ -12,6 +12,7 @@ pub mod client;
 pub mod fault_proxy;
 pub mod guest;
 pub mod hostile;
+pub mod log;
 pub mod node;
 pub mod outside;
 pub mod runs;
