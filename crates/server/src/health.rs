@@ -2,14 +2,24 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::State;
-use isopod_api::{Empty, MetricsText, NoContent};
+use isopod_api::MetricsText;
 use isopod_control::telemetry::{render, render_database, render_pools};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::parts::Parts;
 
-pub(super) async fn health() -> NoContent {
-    Empty
+/// The server answers.
+#[derive(Serialize, ToSchema)]
+#[schema(as = ServerHealth)]
+pub(super) struct Health {
+    status: &'static str,
+}
+
+pub(super) async fn health() -> Json<Health> {
+    Json(Health { status: "ok" })
 }
 
 pub(super) async fn metrics(State(parts): State<Arc<Parts>>) -> MetricsText {

@@ -78,7 +78,7 @@ class Server:
 
     def is_healthy(self) -> bool:
         try:
-            return self._opener.open(f"{self.url}/health", timeout=2).status == 204
+            return self._opener.open(f"{self.url}/health", timeout=2).status == 200
         except (urllib.error.URLError, OSError):
             return False
 

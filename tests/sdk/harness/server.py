@@ -29,7 +29,10 @@ class Server:
         self.variables = variables or {}
         self.home = Path(tempfile.mkdtemp(prefix="isopod-sdk-"))
         self.state = self.home / "state"
-        self.options = options if options is not None else ["--storage", f"dir:{self.home / 'bucket'}"]
+        # With CRIU, the memory of paused sandboxes goes to disk soon, so that cases see it there.
+        self.saves_memory = bool(os.environ.get("ISOPOD_CRIU"))
+        saving = ["--save-paused-after", "1"] if self.saves_memory else []
+        self.options = options if options is not None else ["--storage", f"dir:{self.home / 'bucket'}", *saving]
         self.key = "e2b_" + secrets.token_hex(20)
         self.port = _free_port()
         self.authority = self.home / "ca.pem"
@@ -97,7 +100,7 @@ class Server:
 
     def _is_healthy(self):
         try:
-            return self._opener().open(f"{self.url}/health", timeout=2).status == 204
+            return self._opener().open(f"{self.url}/health", timeout=2).status == 200
         except (urllib.error.URLError, OSError):
             return False
 
@@ -106,6 +109,8 @@ class Server:
         clean = {k: v for k, v in os.environ.items() if not k.startswith("E2B_") and not k.lower().endswith("_proxy")}
         if self.tls:
             clean |= {"SSL_CERT_FILE": str(self.authority), "NODE_EXTRA_CA_CERTS": str(self.authority)}
+        if self.saves_memory:
+            clean |= {"ISOPOD_SUITE_STATE": str(self.state)}
         return clean | {"E2B_API_KEY": self.key, "E2B_API_URL": self.url, "E2B_SANDBOX_URL": self.url,
                         "E2B_VOLUME_API_URL": self.url}
 

@@ -149,7 +149,7 @@ fn a_command_finds_the_server_under_e2bs_names_and_nobody_else_does() {
     let lines: Vec<&str> = seen.lines().collect();
     let address = fs::read_to_string(state.path().join("env/address")).unwrap();
     assert!(lines[0].starts_with(address.trim()) && address.starts_with("127."), "{seen}");
-    assert_eq!((lines[1], lines[3]), ("204 2", "e2b.app"), "{seen}");
+    assert_eq!((lines[1], lines[3]), ("200 2", "e2b.app"), "{seen}");
     assert!(lines[2].contains("teamID"), "{seen}");
     // IPv6 is answered with nothing, at once: an error would be taken for both.
     let no_ipv6 = in_env(&state, "getent ahostsv6 49983-iabc.e2b.app || echo none; getent hosts 49983-iabc.e2b.app");
@@ -189,7 +189,7 @@ fn another_domain_can_be_chosen_if_the_server_answers_for_it() {
     let state = StateDir::new(BINARY);
     let server = start(&state, &["--env-domains", "box.example"]);
     let script = "echo $E2B_DOMAIN; curl -sS -o /dev/null -w '%{http_code}' https://api.$E2B_DOMAIN/health";
-    assert_eq!(in_env(&state, script), "box.example\n204");
+    assert_eq!(in_env(&state, script), "box.example\n200");
     assert!(output(env(&state, &["--as", "BOX.example", "--", "true"])).status.success());
     let refused = output(env(&state, &["--as", "e2b.app", "--", "true"]));
     assert_eq!(refused.status.code(), Some(125));
@@ -285,7 +285,7 @@ fn a_user_without_rights_gets_none_and_needs_none() {
     let done = as_nobody(&server, Some(&key), &["env", "--", "sh", "-c", script]);
     let seen = text(&done);
     let lines: Vec<&str> = seen.lines().collect();
-    assert_eq!(lines[..3], ["65534", "0000000000000000", "204"], "{seen}{}", errors(&done));
+    assert_eq!(lines[..3], ["65534", "0000000000000000", "200"], "{seen}{}", errors(&done));
     assert!(lines.len() > 3, "the mount was refused");
     server.stop();
     state.assert_nothing_left();

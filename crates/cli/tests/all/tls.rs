@@ -68,9 +68,9 @@ fn the_port_speaks_https_to_clients_that_trust_it() {
     assert!(!curl(&[&health]).1, "a stranger's certificate is refused");
     let (plain, _) = curl(&["-i", &health.replace("https", "http")]);
     assert!(plain.starts_with("HTTP/1.1 400") && plain.contains("only accepts https"), "{plain}");
-    for (protocol, version) in [("--http2", "2 204"), ("--http1.1", "1.1 204")] {
-        let (answer, _) = curl(&[protocol, "--cacert", authority, "-w", "%{http_version} %{http_code}", &health]);
-        assert_eq!(answer, version);
+    for (protocol, version) in [("--http2", "2 200"), ("--http1.1", "1.1 200")] {
+        let (answer, _) = curl(&[protocol, "--cacert", authority, "-w", " %{http_version} %{http_code}", &health]);
+        assert_eq!(answer, format!("{{\"status\":\"ok\"}} {version}"));
     }
 
     let untrusting = server.run(&["ls"]);

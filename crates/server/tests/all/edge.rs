@@ -596,11 +596,7 @@ async fn slow_heads_are_cut_and_idle_connections_are_kept() {
     assert!(ended.is_ok(), "a slow head holds its connection");
     for _ in 0..2 {
         idle.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
-        let mut buffer = [0; 12];
-        idle.read_exact(&mut buffer).await.unwrap();
-        assert_eq!(&buffer, b"HTTP/1.1 204");
-        let mut rest = [0; 4096];
-        let _ = idle.read(&mut rest).await.unwrap();
+        assert!(read_answer(&mut idle).await.starts_with("HTTP/1.1 200"));
         tokio::time::sleep(Duration::from_millis(400)).await;
     }
     let mut huge = TcpStream::connect(server.address).await.unwrap();
@@ -629,7 +625,7 @@ async fn a_refusal_before_the_body_came_does_not_cost_the_connection() {
         stream.write_all(b"late").await.unwrap();
     }
     stream.write_all(b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
-    assert!(read_answer(&mut stream).await.starts_with("HTTP/1.1 204"));
+    assert!(read_answer(&mut stream).await.starts_with("HTTP/1.1 200"));
 }
 
 /// One response with its body, which must have a length.
@@ -776,7 +772,7 @@ async fn a_server_of_several_domains_answers_with_the_one_that_it_was_asked_by()
     }
     // A port forwarder may give the server such a name.
     let forwarded = [("host", "3000-someone.forwarded.example")];
-    assert_eq!(server.client.raw(Method::GET, "/health", &forwarded, Bytes::new()).await.status, 204);
+    assert_eq!(server.client.raw(Method::GET, "/health", &forwarded, Bytes::new()).await.status, 200);
 }
 
 #[tokio::test]
