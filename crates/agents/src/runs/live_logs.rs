@@ -130,3 +130,96 @@ fn take_in(runs: &Runs, message: &[u8]) {
     }
     live.output.message(text("agent_id").map(str::to_owned), data);
 }
+
+#[cfg(test)]
+mod tests {
+    use isopod_store::TeamId;
+    use isopod_store::clock::Timestamp;
+    use isopod_store::testing::redis::RedisServer;
+
+    use super::*;
+
+    fn run() -> RunId {
+        "run-1".parse().unwrap()
+    }
+
+    fn events(numbers: std::ops::Range<i64>) -> Vec<RunEvent> {
+        let event = |seq| RunEvent {
+            seq,
+            at: Timestamp(0),
+            kind: EventKind::IntermediateLog,
+            node: Some("a".to_owned()),
+            data: json!({ "message": format!("line {seq}"), "category": "TOOL_OUTPUT", "metadata": "STDOUT" }),
+        };
+        numbers.map(event).collect()
+    }
+
+    /// The numbers of the events that wait for Redis.
+    fn waiting_numbers(waiting: &mut mpsc::Receiver<String>) -> Vec<i64> {
+        let text = std::iter::from_fn(|| waiting.try_recv().ok());
+        text.map(|text| serde_json::from_str::<Value>(&text).unwrap()["event_id"].as_i64().unwrap()).collect()
+    }
+
+    /// Nobody takes the messages, as if Redis never answered. The run's task, which calls this, must not wait.
+    #[test]
+    fn what_does_not_fit_is_dropped_and_what_fits_keeps_its_order() {
+        let (logs, mut waiting) = LiveLogs::new();
+        let room = i64::try_from(MAX_WAITING).unwrap();
+        logs.publish(&run(), &events(0..room + 300));
+        assert_eq!(logs.dropped.load(Ordering::Relaxed), 300);
+        assert_eq!(waiting_numbers(&mut waiting), (0..room).collect::<Vec<_>>(), "the first ones, in order");
+        logs.publish(&run(), &events(5000..5003));
+        assert_eq!(waiting_numbers(&mut waiting), [5000, 5001, 5002], "it goes on when there is room");
+        assert_eq!(logs.dropped.load(Ordering::Relaxed), 300);
+    }
+
+    #[test]
+    fn only_log_events_are_published_and_none_that_came_from_the_channel() {
+        let (logs, mut waiting) = LiveLogs::new();
+        let mut all = events(1..5);
+        all[0].kind = EventKind::AgentStarted;
+        all[2].data["source"] = json!(FROM_CHANNEL);
+        logs.publish(&run(), &all);
+        assert_eq!(waiting_numbers(&mut waiting), [2, 4]);
+        LiveLogs::default().publish(&run(), &all);
+    }
+
+    #[tokio::test]
+    async fn many_batches_arrive_in_redis_in_their_order() {
+        let redis = RedisServer::start();
+        let mut listener = redis::Client::open(redis.url()).unwrap().get_async_pubsub().await.unwrap();
+        listener.subscribe(CHANNEL).await.unwrap();
+        let heard = listener.into_on_message();
+        let (logs, waiting) = LiveLogs::new();
+        let map = Arc::new(RedisMap::new(&redis.url(), TeamId("t".to_owned())).unwrap());
+        let publisher = tokio::spawn(run_live_logs(map, waiting));
+        let count = i64::try_from(BATCH * 3 + 7).unwrap();
+        logs.publish(&run(), &events(0..count));
+        let heard: Vec<i64> = heard
+            .take(usize::try_from(count).unwrap())
+            .map(|message| serde_json::from_slice::<Value>(message.get_payload_bytes()).unwrap())
+            .map(|message| message["event_id"].as_i64().unwrap())
+            .collect()
+            .await;
+        assert_eq!(heard, (0..count).collect::<Vec<_>>());
+        drop(logs);
+        publisher.await.unwrap();
+    }
+
+    /// It accepts connections and never answers.
+    #[tokio::test]
+    async fn a_redis_that_hangs_costs_messages_and_holds_nothing_up() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", silent.local_addr().unwrap());
+        let (logs, waiting) = LiveLogs::new();
+        let map = Arc::new(RedisMap::new(&url, TeamId("t".to_owned())).unwrap());
+        let publisher = tokio::spawn(run_live_logs(map, waiting));
+        while logs.dropped.load(Ordering::Relaxed) == 0 {
+            logs.publish(&run(), &events(0..100));
+            tokio::task::yield_now().await;
+        }
+        // Its commands time out, so it takes more and ends with the last publisher.
+        drop(logs);
+        publisher.await.unwrap();
+    }
+}

@@ -167,6 +167,41 @@ fn an_agent_of_a_workflow_shares_the_sandbox_of_its_run() {
     finish(server, &state);
 }
 
+/// The run has ended well, but somebody has to look after its agent service.
+#[test]
+fn a_cleanup_that_failed_is_shown_with_the_service_and_its_answer() {
+    let state = StateDir::new(BINARY);
+    let settings = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(settings.path(), "runs.allow_internal_agents = true\nruns.cleanup_deadline_seconds = 0\n").unwrap();
+    let settings = settings.path().to_str().unwrap();
+    let server = Served::start(&state, &["--listen", "127.0.0.1:0", "--prepare", "none", "--config", settings]);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let (first, _) = read_message(&stream);
+            if first.starts_with("DELETE ") {
+                stream.write_all(b"HTTP/1.1 503 Service Unavailable\r\ncontent-length: 0\r\n\r\n").unwrap();
+            } else {
+                answer(stream, r#"{"success": true, "output": "well"}"#);
+            }
+        }
+    });
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), format!("nodes: [{{id: a, agent: '{url}', prompt: x}}]")).unwrap();
+    let run = run_of(&server.run(&["run-workflow", file.path().to_str().unwrap()]).ok());
+    let show = || server.run(&["runs", "show", &run]).ok();
+    until(|| show().contains("cleanup_failed"));
+    let shown = show();
+    let line = shown.lines().find(|line| line.starts_with("cleanup_failed")).unwrap();
+    assert!(line.contains(&format!("{url}, attempts: 1, last error: ")) && line.contains("503"), "{shown}");
+    for (label, value) in [("status", "completed"), ("cleaned up", "false")] {
+        assert!(shown.lines().any(|line| line.starts_with(label) && line.ends_with(value)), "{shown}");
+    }
+    server.stop();
+    state.assert_nothing_left();
+}
+
 /// A server on loopback has no exception: whoever has a team key could otherwise read what listens on the host.
 #[test]
 fn a_workflow_cannot_name_an_agent_on_the_host_unless_the_operator_allows_it() {
@@ -265,6 +300,39 @@ fn logs_are_followed_until_the_run_ends() {
     server.run(&["runs", "stop", &run]).ok();
     let after: Vec<String> = lines.collect();
     assert!(after.last().is_some_and(|line| line.contains("RunEnded") && line.contains("stopped")), "{after:#?}");
+    assert!(following.wait().unwrap().success());
+    cleaned_up(&server, &run);
+    finish(server, &state);
+}
+
+/// The two streams of a cell and its value are lines of their own, while the next node still runs.
+#[test]
+fn what_a_cell_writes_and_returns_is_followed_stream_by_stream() {
+    let state = state();
+    let server = serve(&state);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let code = "import sys\nprint('to stdout')\nprint('to stderr', file=sys.stderr)\n6 * 7\n";
+    let flow = json!({ "nodes": [
+        { "id": "cell", "code": code },
+        { "id": "next", "command": "echo begun; sleep 600", "depends_on": ["cell"] },
+    ] });
+    std::fs::write(file.path(), flow.to_string()).unwrap();
+    let run = server.run(&["run-workflow", "--detach", file.path().to_str().unwrap()]).ok().trim().to_owned();
+    let mut following = server.command(&["runs", "logs", "-f", &run]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(following.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let seen: Vec<String> = lines.by_ref().take_while(|line| !line.ends_with("next stdout │ begun")).collect();
+    let at = |end: &str| {
+        let found: Vec<usize> = (0..seen.len()).filter(|index| seen[*index].ends_with(end)).collect();
+        assert_eq!(found.len(), 1, "{end} is once in {seen:#?}");
+        found[0]
+    };
+    let (stdout, stderr) = (at("cell stdout │ to stdout"), at("cell stderr │ to stderr"));
+    let result = at("cell result │ 42");
+    let ended = seen.iter().position(|line| line.contains("AgentCompleted")).unwrap();
+    assert!(stdout.max(stderr) < result && result < ended, "{seen:#?}");
+
+    server.run(&["runs", "stop", &run]).ok();
+    assert!(lines.last().is_some_and(|line| line.contains("RunEnded")));
     assert!(following.wait().unwrap().success());
     cleaned_up(&server, &run);
     finish(server, &state);

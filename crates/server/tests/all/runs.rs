@@ -179,6 +179,48 @@ async fn approvals_are_given_over_http_and_outlive_a_crash() {
 }
 
 #[tokio::test]
+async fn runs_that_do_not_wait_cannot_be_resumed() {
+    let server = server().await;
+    let running = start(&server, json!({ "nodes": [{ "id": "a", "code": ENDLESS, "timeout": 600 }] })).await;
+    ended(&server, &running, "running").await;
+    for (path, body) in [("resume", json!({})), ("approve", json!({ "approved": true }))] {
+        let refused = server.client.post(&format!("/runtime/{running}/{path}"), body).await;
+        assert_eq!((refused.status, &refused.json["code"]), (400, &json!(400)), "{refused:?}");
+        assert_eq!(refused.json["message"], "the run is not paused");
+    }
+    assert_eq!(state(&server, &running).await["status"], "running", "it goes on");
+    assert_eq!(server.client.post("/runtime/nobody/resume", json!({})).await.status, 404);
+    assert_eq!(server.client.post(&format!("/runtime/{running}/stop"), json!({})).await.status, 200);
+    assert_eq!(server.client.post(&format!("/runtime/{running}/resume"), json!({})).await.status, 409, "it has ended");
+}
+
+/// Each agent's signature goes to the agents after it, and whoever has the key can read all of them.
+#[tokio::test]
+async fn the_signatures_of_a_runs_agents_are_read_by_its_id() {
+    let server = server().await;
+    let answer = hyper::service::service_fn(|request: Request<Incoming>| async move {
+        let body = request.into_body().collect().await.unwrap().to_bytes();
+        let invoked: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let before = invoked["parent_signature"].as_str().unwrap_or("first");
+        let signature = format!("{before}>{}", invoked["agent_id"].as_str().unwrap_or_default());
+        let answer = json!({ "success": true, "output": "well", "thought_signature": signature }).to_string();
+        Ok::<_, hyper::Error>(Response::new(Full::new(Bytes::from(answer))))
+    });
+    let url = format!("http://{}/agents/", serve_http(answer).await);
+    let flow = json!({ "nodes": [
+        { "id": "a", "agent": url }, { "id": "b", "agent": url, "depends_on": ["a"] }, { "id": "c", "code": "1" },
+    ] });
+    let run = start(&server, flow).await;
+    ended(&server, &run, "completed").await;
+    let path = format!("/runtime/signatures?run_id={run}");
+    let signatures = server.client.get(&path).await;
+    assert_eq!((signatures.status, signatures.json), (200, json!({ "a": "first>a", "b": "first>a>b" })));
+    assert_eq!(server.other_team().await.get(&path).await.status, 404);
+    assert_eq!(server.client.get("/runtime/signatures").await.status, 400);
+    assert_eq!(server.client.get("/runtime/signatures?run_id=nobody").await.status, 404);
+}
+
+#[tokio::test]
 async fn a_server_that_stops_first_removes_the_sandboxes_of_runs_that_have_ended() {
     let mut server = server().await;
     server.node.faults.change_takes.store(1000, Ordering::Relaxed);
