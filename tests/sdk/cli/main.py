@@ -220,7 +220,8 @@ def template_build_with_a_name_builds_in_the_versions_that_have_it(cli):
     """As the docs say: with a `docker` that does nothing, and any access token."""
     for version in CLI_BUILD_VERSIONS:
         old = Cli(node_project("@e2b/cli", version))
-        name = f"old-{uuid.uuid4().hex[:8]}-v1-0-0"
+        # With dots, as people write versions.
+        name = "roma-dspy-prod-v1.0.0"
         with tempfile.TemporaryDirectory() as place:
             programs = Path(place, "bin")
             programs.mkdir()
@@ -259,6 +260,8 @@ def snapshots_are_created_listed_used_and_deleted(cli):
     name = f"snap-{uuid.uuid4().hex[:12]}"
     with cli.created() as sandbox:
         cli.run("sandbox", "exec", sandbox, "sh", "-c", "echo kept > f")
+        # Only this process has the number.
+        cli.run("sandbox", "exec", "--background", sandbox, "sh", "-c", "NUMBER=in-memory exec sleep 1000")
         made = cli.run("sandbox", "snapshot", "create", sandbox, "--name", name)
         assert f"{name}:default" in made, made
         found = json.loads(cli.run("sandbox", "snapshot", "list", sandbox, "--format", "json"))
@@ -267,6 +270,8 @@ def snapshots_are_created_listed_used_and_deleted(cli):
         copy = cli.run("sandbox", "create", f"{name}:default", "--detach").strip().splitlines()[-1]
         try:
             assert cli.run("sandbox", "exec", copy, "cat", "f") == "kept\n"
+            of_sleep = "tr '\\0' '\\n' < /proc/$(pgrep -x sleep)/environ | grep NUMBER"
+            assert cli.run("sandbox", "exec", copy, "sh", "-c", of_sleep) == "NUMBER=in-memory\n"
         finally:
             cli.run("sandbox", "kill", copy)
         cli.run("sandbox", "snapshot", "delete", f"{name}:default")

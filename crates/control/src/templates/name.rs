@@ -91,6 +91,7 @@ mod tests {
         };
         assert_eq!(parsed("Web"), (None, "web".to_owned(), "default".to_owned()));
         assert_eq!(parsed("web:v1.2"), (None, "web".to_owned(), "v1.2".to_owned()));
+        assert_eq!(parsed("prod-v1.0.0"), (None, "prod-v1.0.0".to_owned(), "default".to_owned()));
         assert_eq!(parsed("my-team/web:x"), (Some("my-team".to_owned()), "web".to_owned(), "x".to_owned()));
     }
 

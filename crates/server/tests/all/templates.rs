@@ -633,13 +633,19 @@ async fn a_template_is_exported_as_an_image_by_its_own_team() {
 async fn older_clients_build_from_a_dockerfile_alone() {
     let server = Server::start().await;
     let client = &server.client;
-    let body = json!({ "alias": "old", "dockerfile": "FROM debian\nRUN echo", "startCmd": "serve", "cpuCount": 1 });
+    // People put versions into names, with dots.
+    let name = "roma-dspy-prod-v1.0.0";
+    let body = json!({ "alias": name, "dockerfile": "FROM debian\nRUN echo", "startCmd": "serve", "cpuCount": 1 });
     let asked = client.post("/templates", body.clone()).await;
     assert_eq!(asked.status, 202, "{asked:?}");
     let (id, first) = (asked.json["templateID"].as_str().unwrap(), asked.json["buildID"].as_str().unwrap());
     assert_eq!(client.post(&format!("/templates/{id}/builds/{first}"), json!({})).await.status, 202);
     assert_eq!(finished(client, id, first).await["status"], "ready");
     assert_eq!(server.node.builder.last().start_cmd.as_deref(), Some("serve"));
+    let listed = client.get("/templates").await.json;
+    let has_name = |one: &Value| one["aliases"].as_array().unwrap().contains(&json!(name));
+    assert!(listed.as_array().unwrap().iter().any(has_name), "{listed}");
+    assert_eq!(client.post("/v2/sandboxes", json!({ "templateID": name })).await.status, 201);
     let again = client.post(&format!("/templates/{id}"), body).await.json;
     assert_eq!(again["templateID"], id);
     let v2 = client.post("/v2/templates", json!({ "alias": "newer" })).await;
@@ -690,4 +696,25 @@ async fn a_template_that_is_not_built_yet_has_the_date_of_its_base() {
     let (base, interpreter) = (of("base"), of("code-interpreter-v1"));
     assert_eq!(base["createdAt"], json!("2023-11-14T22:13:20.000Z"));
     assert_eq!((&interpreter["createdAt"], &interpreter["updatedAt"]), (&base["createdAt"], &base["updatedAt"]));
+}
+
+/// E2B's SDKs have methods for these. A team may build its own.
+#[tokio::test]
+async fn a_template_of_e2b_that_is_missing_is_refused_by_name() {
+    let server = Server::start().await;
+    let client = &server.client;
+    for name in ["mcp-gateway", "devcontainer"] {
+        let message = json!(format!("E2B's template '{name}' is not supported by this server"));
+        let created = client.post("/v2/sandboxes", json!({ "templateID": name })).await;
+        let asked = client.post("/v3/templates", json!({ "name": "web" })).await.json;
+        let of = |key: &str| asked[key].as_str().unwrap().to_owned();
+        let path = format!("/v2/templates/{}/builds/{}", of("templateID"), of("buildID"));
+        let built = client.post(&path, json!({ "fromTemplate": name, "steps": [] })).await;
+        for answer in [created, built] {
+            assert_eq!((answer.status, &answer.json["message"]), (501, &message));
+        }
+        assert_eq!(client.get(&format!("/templates/aliases/{name}")).await.status, 404);
+        build(client, json!({ "name": name }), steps(&[])).await;
+        made_of(&server, client, name).await;
+    }
 }

@@ -208,12 +208,22 @@ mod tests {
     #[test]
     fn the_fields_of_an_e2b_toml_are_read() {
         let toml = "template_id = \"scwxnhs1apt5uj7na7db\"\ndockerfile = \"e2b.Dockerfile\"\n\
-            template_name = \"nextjs-developer\"\nstart_cmd = \"/compile_page.sh\"\ncpu_count = 4\nmemory_mb = 4_096\n\
-            team_id = \"460355b3-4f64-48f9-9a16-4442817f79f5\"\n";
+            template_name = \"nextjs-developer\"\nstart_cmd = \"/compile_page.sh\"\nready_cmd = \"curl localhost:3000\"\n\
+            cpu_count = 4\nmemory_mb = 4_096\nteam_id = \"460355b3-4f64-48f9-9a16-4442817f79f5\"\n";
         let dir = project(&[("e2b.toml", toml), ("e2b.Dockerfile", "FROM node:21-slim\nRUN true\n")]);
         let read = read(Some(dir.path()), None).unwrap().unwrap();
-        assert_eq!((read.config.cpu_count, read.config.memory_mb), (Some(4), Some(4096)));
-        assert_eq!(read.config.template_name.as_deref(), Some("nextjs-developer"));
+        let text = |text: &str| Some(text.to_owned());
+        let all = Config {
+            template_id: text("scwxnhs1apt5uj7na7db"),
+            template_name: text("nextjs-developer"),
+            dockerfile: text("e2b.Dockerfile"),
+            start_cmd: text("/compile_page.sh"),
+            ready_cmd: text("curl localhost:3000"),
+            cpu_count: Some(4),
+            memory_mb: Some(4096),
+            team_id: text("460355b3-4f64-48f9-9a16-4442817f79f5"),
+        };
+        assert_eq!(read.config, all);
         assert_eq!((read.dockerfile.as_str(), read.steps), ("e2b.Dockerfile", 1));
     }
 
