@@ -16,6 +16,7 @@ class Settings:
     model_name: str
     timeout: float
     retries: int
+    redis_url: str
 
     @staticmethod
     def from_environment() -> "Settings":
@@ -32,6 +33,7 @@ class Settings:
             model_name=environment("MODEL", ""),
             timeout=float(environment("MODEL_TIMEOUT", "60")),
             retries=int(environment("MODEL_RETRIES", "2")),
+            redis_url=environment("REDIS_URL", ""),
         )
 
     def model(self) -> Model:

@@ -3,17 +3,17 @@
 import asyncio
 from typing import Any, Coroutine
 
-from fastapi import Request
+from fastapi import Request, WebSocket
 
 
 class UnderWay:
     def __init__(self) -> None:
         self._tasks: dict[str, set[asyncio.Task[Any]]] = {}
 
-    async def run(self, run_id: str, work: Coroutine[Any, Any, Any], request: Request) -> Any:
+    async def run(self, run_id: str, work: Coroutine[Any, Any, Any], caller: Request | WebSocket) -> Any:
         """The result of the work, or None if it was cancelled."""
         task = asyncio.create_task(work)
-        hangs_up = asyncio.create_task(wait_for_hang_up(request))
+        hangs_up = asyncio.create_task(wait_for_hang_up(caller))
         self._tasks.setdefault(run_id, set()).add(task)
         try:
             await asyncio.wait({task, hangs_up}, return_when=asyncio.FIRST_COMPLETED)
@@ -38,7 +38,7 @@ class UnderWay:
             self._tasks.pop(run_id, None)
 
 
-async def wait_for_hang_up(request: Request) -> None:
+async def wait_for_hang_up(caller: Request | WebSocket) -> None:
     """The server hangs up when the timeout of the node is over, or when it stops itself."""
-    while (await request.receive())["type"] != "http.disconnect":
+    while (await caller.receive())["type"] not in ("http.disconnect", "websocket.disconnect"):
         pass

@@ -17,7 +17,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from .errors import ApiError, ConfigurationError, IsopodError, UnreachableError, error_of
+from .errors import ApiError, ConfigurationError, IsopodError, ReplyTimeoutError, UnreachableError, error_of
 
 DEFAULT_URL = "http://127.0.0.1:3000"
 #: Seconds for a request that runs nothing.
@@ -157,7 +157,8 @@ class Client:
         if isinstance(error, IsopodError):
             return error
         reason = str(error) or type(error).__name__
-        told = UnreachableError(f"{request.method} {self.settings.api_url}{request.path}: {reason}")
+        kind = ReplyTimeoutError if isinstance(error, httpx.TimeoutException) else UnreachableError
+        told = kind(f"{request.method} {self.settings.api_url}{request.path}: {reason}")
         told.__cause__ = error
         return told
 

@@ -10,6 +10,7 @@ from typing import Any, Mapping, Optional
 
 __all__ = [
     "ApiError",
+    "BackendTimeoutError",
     "BackendUnavailableError",
     "ConfigurationError",
     "ConflictError",
@@ -20,6 +21,8 @@ __all__ = [
     "NotFoundError",
     "PermissionDeniedError",
     "QuotaExceededError",
+    "ReplyTimeoutError",
+    "TimedOutError",
     "TransientError",
     "UnreachableError",
 ]
@@ -41,8 +44,16 @@ class TransientError(IsopodError):
     """The same call may succeed later."""
 
 
+class TimedOutError(TransientError, TimeoutError):
+    """It took too long, here or on the server. What was asked for may still happen."""
+
+
 class UnreachableError(TransientError):
     """The server could not be reached, or did not answer in time."""
+
+
+class ReplyTimeoutError(UnreachableError, TimedOutError):
+    """The server did not answer in the time that this program waits."""
 
 
 class ApiError(IsopodError):
@@ -98,6 +109,10 @@ class BackendUnavailableError(ApiError, TransientError):
     """The server can't do it right now (500, 502, 503, 504)."""
 
 
+class BackendTimeoutError(BackendUnavailableError, TimedOutError):
+    """The server did not get an answer from what runs the sandboxes in time (504), for example ``backend_timeout``."""
+
+
 _BY_STATUS: Mapping[int, type[ApiError]] = {
     400: InvalidRequestError,
     401: InvalidKeyError,
@@ -109,6 +124,7 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
     415: InvalidRequestError,
     422: InvalidRequestError,
     429: QuotaExceededError,
+    504: BackendTimeoutError,
     507: QuotaExceededError,
 }
 

@@ -5,7 +5,7 @@
     print(storage.get_artifacts_path("test.txt"))  # /opt/sentient/executions/run-7/artifacts/test.txt
 
 ``FileStorage`` has the names of ROMA's class. ``SyncFileStorage`` has the same methods for programs without an event
-loop. The files are on the server; with ``flat_structure``, or ``backend="local"``, they are in a directory instead.
+loop. The files are on the server; with ``flat_structure`` or ``backend="local"``, they are in a directory of this machine.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class StorageConfig:
     base_path: Optional[str] = None
     max_file_size: int = 100 * 1024 * 1024
     buffer_size: int = 1024 * 1024
-    #: ``base_path`` is the execution's own directory, as a program inside a sandbox sees it. No server is called.
+    #: ``base_path`` is the directory of all files, without an execution's directories. No server is called.
     flat_structure: bool = False
     #: ``server``, or ``local`` for ``base_path/executions/ID`` on this machine.
     backend: str = "server"
@@ -72,8 +72,12 @@ class _Storage:
         self.execution_id = check_execution_id(execution_id)
         self._client: Optional[Client] = None
         self._files: Files
-        if self.config.flat_structure or self.config.backend == "local":
-            self._files = LocalFiles(self.execution_id, _local_root(self.config, execution_id), self.config.buffer_size)
+        self._flat = self.config.flat_structure
+        self.max_file_size = self.config.max_file_size
+        self.buffer_size = self.config.buffer_size
+        if self._flat or self.config.backend == "local":
+            root = _local_root(self.config, execution_id)
+            self._files = LocalFiles(self.execution_id, root, self.buffer_size, self._flat)
         else:
             self._client = Client.resolve(api_key, api_url)
             self._files = _on_server(self._client, self.config, self.execution_id)
@@ -84,8 +88,13 @@ class _Storage:
         """The directory with all files of the execution."""
         return self._files.root
 
+    @property
+    def base_path(self) -> Path:
+        """The path of the workspace: ``root`` is ``executions/ID`` below it, or the same with ``flat_structure``."""
+        return self.root if self._flat else self.root.parents[1]
+
     def get_full_path(self, key: str) -> Path:
-        return self.root / normalize_key(key)
+        return self.root / self.normalize_key(key)
 
     def get_artifacts_path(self, key: str = "") -> Path:
         return self._below("artifacts", key)
@@ -110,19 +119,18 @@ class _Storage:
 
     def normalize_key(self, key: str) -> str:
         """The key under which a file is stored. A key outside of the execution's directories is an artifact."""
-        return normalize_key(key)
+        return normalize_key(key, self._flat)
 
     def generate_key(self, prefix: str = "", suffix: str = "") -> str:
         """A key that no other call returns: ``{prefix}_{time}_{8 hex}{suffix}``."""
-        return generate_key(prefix, suffix)
+        return generate_key(prefix, suffix, self._flat)
 
     def _below(self, name: str, key: str) -> Path:
-        return self.root / below(SUBDIRS[name], key)
+        return self.root / below(SUBDIRS[name], key, self._flat)
 
     def _checked(self, key: str, data: bytes) -> bytes:
-        if len(data) > self.config.max_file_size:
-            limit = self.config.max_file_size
-            raise FileTooLargeError(f"{key} has {len(data)} bytes, and max_file_size is {limit}")
+        if len(data) > self.max_file_size:
+            raise FileTooLargeError(f"{key} has {len(data)} bytes, and max_file_size is {self.max_file_size}")
         return data
 
 

@@ -5,7 +5,7 @@
 
 Needs root, redis-server, Python 3.11 or newer, and pip for the first run: the packages are kept in ~/.cache/isopod/sdk.
 The seeds' own code runs if ISOPOD_SEEDS names the directory of their texts, or if it is ../shared/seeds; otherwise its tests
-are skipped. The line `N passed, N failed, N skipped` counts them, and those before it say why.
+are skipped, and fail if CI is set. The line `N passed, N failed, N skipped` counts them, and those before it say why.
 """
 
 import argparse

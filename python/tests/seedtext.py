@@ -1,4 +1,4 @@
-"""The seeds' own code, taken from their texts. Tests that need a text are skipped where it is missing."""
+"""The seeds' own code, taken from their texts. Tests that need a text are skipped where it is missing, and fail in CI."""
 
 import ast
 import inspect

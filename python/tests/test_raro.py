@@ -184,6 +184,103 @@ def test_agents_that_start_at_once_get_one_sandbox(unique):
     assert raro.SandboxSession.kill_session(unique) and not raro.SandboxSession.kill_session(unique)
 
 
+def test_awaited_sessions_are_those_of_the_blocking_ones(unique, alive):
+    """Four agents of one event loop, with the seed's names."""
+
+    async def use():
+        found = await asyncio.gather(*(raro.AsyncSandboxSession.get_or_create(unique) for _ in range(4)))
+        assert len({one.sandbox_id for one in found}) == 1
+        assert (await found[0].run_code("x = 41; x + 1")).text == "42"
+        assert raro.AsyncSandboxSession.get_redis_key("r") == raro.SandboxSession.get_redis_key("r")
+        assert raro.SandboxSession.get_or_create(unique).sandbox_id == found[0].sandbox_id
+        assert await raro.AsyncSandboxSession.kill_session(unique) and not await raro.AsyncSandboxSession.kill_session(unique)
+        return found[0].sandbox_id
+
+    assert not alive(asyncio.run(use()))
+
+
+def test_awaited_calls_share_sandbox_and_workspace(workspace, alive):
+    manager = raro.AsyncE2BSessionManager()
+    with open(os.path.join(workspace.input_dir, "in.csv"), "w") as file:
+        file.write("1,2")
+
+    async def use():
+        made = await raro.arun_e2b_sandbox("x = open('in.csv').read(); open('out.txt', 'w').write(x)", workspace)
+        assert made == {"success": True, "result": made["result"], "files_generated": ["out.txt"]}
+        assert workspace.read("out.txt") == "1,2" and await workspace.aupload(manager.session(workspace.run_id)) == 0
+        failed = await manager.execute("print(x); 1/0", workspace, agent_id="ada")
+        assert not failed["success"] and failed["error"].startswith("RUNTIME ERROR: ZeroDivisionError")
+        assert failed["logs"].startswith("STDOUT:\n1,2\n")
+        calls = (manager.call_tool("run_command", {"command": f"echo said by {agent}"}, workspace) for agent in ("ada", "eve"))
+        ada, eve = await asyncio.gather(*calls)
+        assert "said by ada" in ada["result"] and "said by eve" in eve["result"], (ada, eve)
+        os.remove(os.path.join(workspace.output_dir, "out.txt"))
+        missing = await workspace.adownload(manager.session(workspace.run_id), ["out.txt", "none"])
+        assert list(missing) == ["none"] and workspace.read("out.txt") == "1,2"
+        sandbox = await manager.session(workspace.run_id).sandbox_id()
+        assert await manager.cleanup(workspace.run_id)
+        return sandbox
+
+    assert not alive(asyncio.run(use()))
+
+
+@pytest.fixture(params=["blocking", "awaited"])
+def tool_call(request):
+    """The seed's `execute_tool_call`, in both forms."""
+    if request.param == "blocking":
+        return raro.execute_tool_call
+    return lambda *arguments, **named: asyncio.run(raro.aexecute_tool_call(*arguments, **named))
+
+
+def test_a_models_tool_calls_work_in_one_sandbox_and_its_workspace(tool_call, workspace, tmp_path, monkeypatch):
+    monkeypatch.setenv("RFS_BASE", str(tmp_path))
+    run = workspace.run_id
+    with open(os.path.join(workspace.input_dir, "in.csv"), "w") as file:
+        file.write("1,2")
+    first = tool_call("execute_python", {"code": "x = open('in.csv').read(); open('d.txt', 'w').write(x + ',3')"}, run)
+    assert first["success"] and first["files_generated"] == ["d.txt"], first
+    assert tool_call("read_file", {"filename": "d.txt"}, run) == {"success": True, "result": "1,2,3"}
+    assert tool_call("execute_python", {"code": "print(x)"}, run_id=run)["result"].startswith("STDOUT:\n1,2\n")
+    assert tool_call("execute_python", {"code": "1/0"}, run)["error"].startswith("RUNTIME ERROR: ZeroDivisionError")
+    written = tool_call("write_file", {"filename": "notes/a.txt", "content": "ä"}, run)
+    assert written == {"success": True, "result": "Successfully saved to notes/a.txt"}
+    assert workspace.read("notes/a.txt") == "ä"
+    listed = tool_call("list_files", {}, run)
+    assert listed["success"] and "Inputs: ['in.csv']\nOutputs: ['d.txt', 'notes/a.txt']" in listed["result"], listed
+    # Tools that only the server has.
+    command = tool_call("run_command", {"command": "cat in.csv; echo made > m.txt"}, run, ws=workspace)
+    assert set(command) == {"success", "result", "files_generated"} and command["files_generated"] == ["m.txt"], command
+    assert "1,2" in command["result"] and workspace.read("m.txt") == "made\n"
+
+
+def test_wrong_tool_calls_are_results_that_a_model_can_read(tool_call, workspace, tmp_path, monkeypatch):
+    monkeypatch.setenv("RFS_BASE", str(tmp_path))
+    run = workspace.run_id
+    assert tool_call("no_such_tool", {}, run) == {"success": False, "error": "Unknown tool: no_such_tool"}
+    # The server of the tests has no search service.
+    assert tool_call("web_search", {"query": "x"}, run) == {"success": False, "error": "Unknown tool: web_search"}
+    assert tool_call("read_file", {"filename": "none"}, run) == {"success": False, "error": "File 'none' not found."}
+    for name, arguments in (
+        ("read_file", {"filename": "../../secret"}),
+        ("write_file", {"filename": "/etc/isopod-test", "content": "x"}),
+        ("write_file", {"filename": "", "content": "x"}),
+        ("write_file", {"filename": "x", "content": {"not": "text"}}),
+        ("execute_python", ["no object"]),
+    ):
+        refused = tool_call(name, arguments, run)
+        assert not refused["success"] and refused["error"].startswith("Tool execution error: "), (name, refused)
+    left = [name for folder, _, names in os.walk(tmp_path) for name in names]
+    assert left == [], "a write that failed leaves nothing"
+    wrong = tool_call("run_command", {"line": "true"}, run)
+    assert not wrong["success"] and "invalid arguments" in wrong["error"], wrong
+    monkeypatch.setenv("RFS_BASE", "/proc/none")
+    assert tool_call("list_files", {}, run)["error"].startswith("Tool execution error: ")
+    monkeypatch.setenv("RFS_BASE", str(tmp_path))
+    monkeypatch.delenv("E2B_API_KEY")
+    no_key = {"success": False, "error": "Failed to initialize E2B Sandbox connection."}
+    assert tool_call("execute_python", {"code": "1"}, run) == no_key
+
+
 def test_only_new_and_changed_inputs_are_sent(workspace, tmp_path):
     manager, session = raro.E2BSessionManager(), isopod.session(workspace.run_id)
     inputs = tmp_path / "sessions" / workspace.run_id / "input"
@@ -222,6 +319,7 @@ def test_a_file_that_cannot_be_saved_is_told(workspace):
     done = raro.E2BSessionManager().execute("open('taken', 'w').write('x'); open('free', 'w').write('y')", workspace)
     assert done["success"] and done["files_generated"] == ["free"]
     assert "[SYSTEM: 'taken' could not be saved: " in done["result"]
+    assert sorted(os.listdir(workspace.output_dir)) == ["free", "taken"], "what failed leaves nothing"
 
 
 def test_a_workspace_keeps_to_its_directories(workspace):
@@ -243,14 +341,15 @@ def test_a_shared_directory_is_not_copied(workspace, tmp_path):
 def test_without_a_server_or_a_key_it_says_so(workspace, monkeypatch):
     monkeypatch.setenv("E2B_API_URL", "http://127.0.0.1:9")
     expected = {"success": False, "error": "Failed to initialize E2B Sandbox connection."}
-    assert raro.run_e2b_sandbox("1", workspace) == expected
+    assert raro.run_e2b_sandbox("1", workspace) == expected == asyncio.run(raro.arun_e2b_sandbox("1", workspace))
     monkeypatch.delenv("E2B_API_KEY")
     assert raro.SandboxSession.get_or_create(workspace.run_id) is None
-    assert raro.run_e2b_sandbox("1", workspace) == expected
+    assert asyncio.run(raro.AsyncSandboxSession.get_or_create(workspace.run_id)) is None
+    assert raro.run_e2b_sandbox("1", workspace) == expected == asyncio.run(raro.arun_e2b_sandbox("1", workspace))
     monkeypatch.undo()
     unusable = raro.WorkspaceManager("no id", os.path.dirname(workspace.input_dir))
-    refused = raro.run_e2b_sandbox("1", unusable)
-    assert not refused["success"] and refused["error"].startswith("Sandbox failed: 400: invalid run id")
+    for refused in (raro.run_e2b_sandbox("1", unusable), asyncio.run(raro.arun_e2b_sandbox("1", unusable))):
+        assert not refused["success"] and refused["error"].startswith("Sandbox failed: 400: invalid run id")
 
 
 def test_a_session_keeps_its_state_and_ends_with_its_block(unique, alive):

@@ -63,16 +63,25 @@ def test_all_python_of_the_seed_runs(seed):
     seed.names["e2b"].close()
 
 
-@pytest.mark.parametrize("flat", [False, True])
-def test_files_come_back_as_they_went_on_the_server_and_in_a_directory(unique, tmp_path, flat):
-    config = roma.StorageConfig(base_path=str(tmp_path), flat_structure=True) if flat else None
-    storage = roma.FileStorage(config, unique)
+@pytest.fixture(params=["server", "directory", "flat"])
+def place(request, unique, tmp_path):
+    """Where files are: the configuration, the root, and whether the root has an execution's directories."""
+    if request.param == "server":
+        return types.SimpleNamespace(config=None, root=f"/opt/sentient/executions/{unique}", flat=False)
+    flat = request.param == "flat"
+    config = roma.StorageConfig(base_path=str(tmp_path / "files"), flat_structure=flat, backend="local")
+    root = tmp_path / "files" if flat else tmp_path / "files" / "executions" / unique
+    return types.SimpleNamespace(config=config, root=str(root), flat=flat)
+
+
+def test_files_come_back_as_they_went_on_the_server_and_in_a_directory(unique, place):
+    storage, root = roma.FileStorage(place.config, unique), place.root
+    artifacts = "" if place.flat else "artifacts/"
 
     async def use():
-        root = tmp_path if flat else f"/opt/sentient/executions/{unique}"
-        assert await storage.put("test.bin", bytes(range(256)), {"by": "ada"}) == f"{root}/artifacts/test.bin"
-        assert str(storage.get_artifacts_path("test.bin")) == f"{root}/artifacts/test.bin"
-        assert str(storage.get_plots_path("p.png")) == f"{root}/results/plots/p.png"
+        assert await storage.put("test.bin", bytes(range(256)), {"by": "ada"}) == f"{root}/{artifacts}test.bin"
+        assert str(storage.get_artifacts_path("test.bin")) == f"{root}/{artifacts}test.bin"
+        assert str(storage.get_plots_path("p.png")) == (f"{root}/p.png" if place.flat else f"{root}/results/plots/p.png")
         assert await storage.get("test.bin") == bytes(range(256))
         assert await storage.get_metadata("test.bin") == {"by": "ada"}
         assert await storage.get_size("test.bin") == 256
@@ -80,14 +89,15 @@ def test_files_come_back_as_they_went_on_the_server_and_in_a_directory(unique, t
         assert await storage.get_text("results/reports/ä.txt") == "Grüße"
         await storage.put_json("outputs/x.json", {"a": [1, None]})
         assert await storage.get_json("outputs/x.json") == {"a": [1, None]}
-        assert await storage.list_keys() == ["artifacts/test.bin", "outputs/x.json", "results/reports/ä.txt"]
+        assert await storage.list_keys() == sorted([f"{artifacts}test.bin", "outputs/x.json", "results/reports/ä.txt"])
         assert await storage.list_keys("results/") == ["results/reports/ä.txt"]
+        assert await storage.list_keys("test") == [f"{artifacts}test.bin"]
         assert await storage.copy("test.bin", "logs/copy.bin") == f"{root}/logs/copy.bin"
-        assert await storage.move("logs/copy.bin", "moved.bin") == f"{root}/artifacts/moved.bin"
+        assert await storage.move("logs/copy.bin", "moved.bin") == f"{root}/{artifacts}moved.bin"
         assert await storage.get_metadata("moved.bin") == {"by": "ada"}
         info = await storage.get_storage_info()
         # Two of them have metadata, which is in files of its own.
-        assert (info["execution_id"], info["file_count"]) == (unique, 4 + 2)
+        assert (info["execution_id"], info["root_path"], info["file_count"]) == (unique, root, 4 + 2)
         assert info["plots_path"] == str(storage.get_plots_path()) and info["total_size_mb"] == 0.0
         assert await storage.delete("moved.bin") and not await storage.delete("moved.bin")
         assert not await storage.exists("moved.bin")
@@ -96,10 +106,43 @@ def test_files_come_back_as_they_went_on_the_server_and_in_a_directory(unique, t
     asyncio.run(use())
 
 
-@pytest.mark.parametrize("flat", [False, True])
-def test_temporary_files_go_and_local_files_come(unique, tmp_path, flat):
-    config = roma.StorageConfig(base_path=str(tmp_path / "flat"), flat_structure=True) if flat else None
-    storage = roma.SyncFileStorage(config, unique)
+DIRECTORIES = ["artifacts", "temp", "results", "results/plots", "results/reports", "outputs", "logs"]
+
+
+def paths_of(storage, key=""):
+    """What the seven methods return, in the order of `DIRECTORIES`."""
+    return [str(getattr(storage, f"get_{directory.split('/')[-1]}_path")(key)) for directory in DIRECTORIES]
+
+
+def test_an_execution_has_seven_directories_unless_its_structure_is_flat(unique, place):
+    storage = roma.SyncFileStorage(place.config, unique)
+    if place.flat:
+        assert set(paths_of(storage)) == {place.root} and set(paths_of(storage, "a/x")) == {f"{place.root}/a/x"}
+        assert os.listdir(place.root) == [], "a flat structure has only the directories of its keys"
+        assert storage.generate_key("plot", ".png").startswith("plot_") and storage.normalize_key("x") == "x"
+        assert storage.put("temp/deep/x", b"x") == str(storage.get_full_path("temp/deep/x")) == f"{place.root}/temp/deep/x"
+    else:
+        assert paths_of(storage) == [f"{place.root}/{directory}" for directory in DIRECTORIES]
+        assert paths_of(storage, "x") == [f"{place.root}/{directory}/x" for directory in DIRECTORIES]
+        assert storage.normalize_key("x") == "artifacts/x"
+    if place.config and not place.flat:
+        assert all(os.path.isdir(path) for path in paths_of(storage))
+    info = storage.get_storage_info()
+    assert [info[f"{directory.split('/')[-1]}_path"] for directory in DIRECTORIES] == paths_of(storage)
+
+
+def test_a_storage_has_the_attributes_of_romas(unique, place):
+    storage = roma.FileStorage(place.config, unique)
+    assert str(storage.base_path) == (place.config.base_path if place.config else "/opt/sentient")
+    assert str(storage.root) == place.root and (place.flat or storage.root == storage.base_path / "executions" / unique)
+    assert (storage.max_file_size, storage.buffer_size) == (100 * 1024 * 1024, 1024 * 1024)
+    storage.max_file_size = 3
+    with pytest.raises(FileTooLargeError, match="max_file_size is 3"):
+        asyncio.run(storage.put("x", b"four"))
+
+
+def test_temporary_files_go_and_local_files_come(unique, tmp_path, place):
+    storage, artifacts = roma.SyncFileStorage(place.config, unique), "" if place.flat else "artifacts/"
     begun = datetime.now(timezone.utc)
     for number in range(3):
         storage.put_text(f"temp/deep/test_{number}.txt", "x")
@@ -112,19 +155,25 @@ def test_temporary_files_go_and_local_files_come(unique, tmp_path, flat):
     storage.copy_local(local, "a.csv")
     storage.move_local(local, "b/a.csv")
     assert not local.exists()
-    assert [entry.key for entry in storage.list_files(modified_since=begun)] == ["artifacts/a.csv", "artifacts/b/a.csv"]
+    created = [entry.key for entry in storage.list_files(modified_since=begun)]
+    assert created == [f"{artifacts}a.csv", f"{artifacts}b/a.csv"]
     keys = {storage.generate_key("plot", ".png") for _ in range(50)}
-    assert len(keys) == 50 and all(re.fullmatch(r"artifacts/plot_\d{8}_\d{6}_[0-9a-f]{8}\.png", key) for key in keys)
+    pattern = rf"{artifacts}plot_\d{{8}}_\d{{6}}_[0-9a-f]{{8}}\.png"
+    assert len(keys) == 50 and all(re.fullmatch(pattern, key) for key in keys)
 
 
-def test_keys_and_ids_that_lead_out_are_refused(unique, tmp_path):
-    storage = roma.SyncFileStorage(roma.StorageConfig(base_path=str(tmp_path), flat_structure=True), unique)
+@pytest.mark.parametrize("flat", [False, True])
+def test_keys_and_ids_that_lead_out_are_refused(unique, tmp_path, flat):
+    config = roma.StorageConfig(base_path=str(tmp_path), flat_structure=flat, backend="local")
+    storage = roma.SyncFileStorage(config, unique)
     for key in ("../x", "a/../../x", "", "/", "x\0y"):
         with pytest.raises(ConfigurationError):
             storage.put(key, b"")
-    (tmp_path / "artifacts" / "out").symlink_to("/etc")
+    storage.get_artifacts_path("out").symlink_to("/etc")
     with pytest.raises(ConfigurationError):
         storage.get("out/hostname")
+    with pytest.raises(ConfigurationError):
+        storage.get_artifacts_path("../x")
     with pytest.raises(ConfigurationError):
         roma.SyncFileStorage(None, "../escape")
     small = roma.SyncFileStorage(roma.StorageConfig(max_file_size=10), unique)

@@ -1,13 +1,15 @@
 """The third seed: its example and its agent with our tool in place of the one that calls what the SDK doesn't have."""
 
 import asyncio
+import contextlib
+import inspect
 import types
 
 import pytest
 import seedtext
 
 from isopod.compat import sentient
-from isopod.compat.sentient import E2BSandboxInput, E2BSandboxTool
+from isopod.compat.sentient import E2BSandboxInput, E2BSandboxTool, SyncE2BSandboxTool
 
 FIRST = "class E2BSandboxInput"
 
@@ -58,15 +60,78 @@ def test_the_tools_members_are_the_seeds():
     for method in tool.body:
         if isinstance(method, (ast.FunctionDef, ast.AsyncFunctionDef)):
             assert callable(getattr(E2BSandboxTool, method.name)), method.name
+            blocking = getattr(SyncE2BSandboxTool, method.name.replace("__a", "__"))
+            is_awaited = isinstance(method, ast.AsyncFunctionDef)
+            assert inspect.iscoroutinefunction(getattr(E2BSandboxTool, method.name)) == is_awaited, method.name
+            assert callable(blocking) and not inspect.iscoroutinefunction(blocking), method.name
     defaults = E2BSandboxInput("1")
     assert (defaults.files, defaults.template, defaults.timeout_seconds) == (None, "python3", 600)
     with pytest.raises(ValueError):
         E2BSandboxInput("1", timeout_seconds=10)
 
 
-def test_a_task_in_one_call(alive):
+def test_both_classes_have_the_same_methods_and_parameters():
+    for name, method in inspect.getmembers(E2BSandboxTool, inspect.isfunction):
+        if not name.startswith("__a"):
+            assert inspect.signature(method) == inspect.signature(getattr(SyncE2BSandboxTool, name)), name
+
+
+def test_the_seeds_example_without_an_event_loop(alive):
+    with SyncE2BSandboxTool() as sandbox:
+        made = sandbox.create_sandbox("python3")
+        sandbox.write_files({"app.py": "print('Hello from E2B!')"})
+        assert sandbox.run_code("python app.py")["stdout"] == "Hello from E2B!\n"
+        ran = sandbox.run_code("print('out'); 6 * 7")
+        assert (ran["stdout"], ran["stderr"], ran["error"], [one.text for one in ran["results"]]) == ("out\n", "", None, ["42"])
+        assert sandbox.run_command("exit 3")["error"] == "exit status 3"
+    assert sandbox.sandbox is None and not alive(made)
+
+
+def test_an_agent_that_does_not_await_leaves_no_sandbox(alive):
+    """The seed's agent in blocking form, also if its task fails halfway."""
+    sandbox, made = SyncE2BSandboxTool(), []
+
+    def execute_task(code, files):
+        sandbox.initialize()
+        made.append(sandbox.create_sandbox("python3"))
+        try:
+            sandbox.write_files(files)
+            result = sandbox.run_code(code)
+            return f"Error: {result['error']}" if result.get("error") else result["stdout"] or "Task completed successfully"
+        finally:
+            sandbox.close()
+
+    assert execute_task("print(open('a.txt').read())", {"a.txt": "hello"}) == "hello\n"
+    assert execute_task("x = 1", {}) == "Task completed successfully"
+    assert execute_task("1/0", {}) == "Error: ZeroDivisionError: division by zero"
+    with pytest.raises(ValueError):
+        execute_task("1", {"": "x"})
+    assert len(made) == 4 and not any(alive(one) for one in made)
+
+
+both = pytest.mark.parametrize("tool_class", [E2BSandboxTool, SyncE2BSandboxTool])
+
+
+async def done_by(call):
+    """The result of a call, whether it has to be awaited or not."""
+    return await call if inspect.isawaitable(call) else call
+
+
+@contextlib.asynccontextmanager
+async def block_of(tool):
+    """Its `async with` or its `with`."""
+    if hasattr(tool, "__aenter__"):
+        async with tool:
+            yield tool
+    else:
+        with tool:
+            yield tool
+
+
+@both
+def test_a_task_in_one_call(alive, tool_class):
     async def use(**given):
-        return await E2BSandboxTool().execute(E2BSandboxInput(**given))
+        return await done_by(tool_class().execute(E2BSandboxInput(**given)))
 
     done = asyncio.run(use(code="print(open('a.txt').read()); 6 * 7", files={"a.txt": "x"}))
     assert (done.status, done.stdout, done.error) == ("success", "x\n", None)
@@ -82,21 +147,27 @@ def test_a_task_in_one_call(alive):
     assert not any(alive(one.sandbox_id) for one in (done, failed, installed, broken))
 
 
-def test_without_a_sandbox_or_a_key_it_says_so(monkeypatch):
+@both
+def test_without_a_sandbox_or_a_key_it_says_so(monkeypatch, tool_class):
+    async def use():
+        await done_by(tool_class().run_code("1"))
+
     with pytest.raises(RuntimeError, match="Call create_sandbox first"):
-        asyncio.run(E2BSandboxTool().run_code("1"))
+        asyncio.run(use())
     monkeypatch.delenv("E2B_API_KEY")
     with pytest.raises(ValueError, match="E2B_API_KEY"):
-        E2BSandboxTool()
+        tool_class()
 
 
-def test_a_second_create_ends_the_first(alive):
+@both
+def test_a_second_create_ends_the_first(alive, tool_class):
     async def use():
-        async with E2BSandboxTool() as tool:
-            first, second = await tool.create_sandbox(), await tool.create_sandbox("python3")
+        async with block_of(tool_class()) as tool:
+            first, second = await done_by(tool.create_sandbox()), await done_by(tool.create_sandbox("python3"))
             assert not alive(first) and alive(second)
             with pytest.raises(ValueError):
-                await tool.write_files({"": "x"})
+                await done_by(tool.write_files({"": "x"}))
+        await done_by(tool.close())
         return second
 
     assert not alive(asyncio.run(use()))

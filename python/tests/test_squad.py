@@ -1,18 +1,32 @@
 """The second seed: the service that its plan describes, against a live server."""
 
 import asyncio
+import contextlib
+import http.server
+import json
 import re
+import subprocess
+import threading
 
+import httpx
 import pytest
 import seedtext
+from conftest import program
 
 from isopod.compat import squad
+from isopod._service import operations
 from isopod.errors import (
+    BackendTimeoutError,
     BackendUnavailableError,
+    ConflictError,
     InvalidKeyError,
     InvalidRequestError,
     NotFoundError,
+    PermissionDeniedError,
     QuotaExceededError,
+    ReplyTimeoutError,
+    TimedOutError,
+    TransientError,
     UnreachableError,
 )
 from isopod.service import SandboxService
@@ -82,6 +96,119 @@ def test_errors_have_types(unique, monkeypatch):
         squad.E2BSandboxService()
 
 
+class Admin:
+    """What only the operator may do, with a key that is created on the server's machine."""
+
+    def __init__(self, server):
+        words = [program(), "--state-dir", str(server.state), "key", "create", "--local", "--scope", "admin"]
+        key = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
+        self.client = httpx.Client(base_url=server.url, headers={"X-API-Key": key}, trust_env=False)
+
+    @contextlib.contextmanager
+    def limit(self, **limits):
+        """The tests' team has these limits for a while."""
+        path = f"/api/v1/teams/{self.client.get('/api/v1/quota').json()['team_id']}/quota"
+        self.client.put(path, json={"limits": limits}).raise_for_status()
+        try:
+            yield
+        finally:
+            self.client.delete(path).raise_for_status()
+
+
+def test_a_full_quota_is_an_error_of_its_own_with_what_is_full(unique, server):
+    async def use():
+        return await squad.create_sandbox_with_retry("ada", unique)
+
+    with Admin(server).limit(concurrent=0):
+        for create in (lambda: SandboxService().create_sandbox("ada", unique), lambda: asyncio.run(use())):
+            with pytest.raises(squad.QuotaExceededError) as full:
+                create()
+            assert (full.value.status, full.value.code, full.value.retry_after) == (429, "quota_exceeded", None)
+            assert full.value.details | {"owner": "team", "what": "concurrent", "limit": 0} == full.value.details
+            assert not isinstance(full.value, TransientError)
+    sandbox = asyncio.run(use())
+    SandboxService().destroy_sandbox(sandbox.id)
+
+
+def test_a_wrong_key_is_an_error_of_its_own_and_is_not_tried_again(unique, monkeypatch):
+    monkeypatch.setenv("E2B_API_KEY", "e2b_" + "0" * 40)
+    pauses = []
+    with pytest.raises(squad.InvalidKeyError) as refused:
+        service = SandboxService()
+        service._retried(operations.create("ada", unique, None, None, None, None, None, unique), pauses.append)
+    assert (refused.value.status, refused.value.code, pauses) == (401, "invalid_key", [])
+
+    async def use():
+        await squad.create_sandbox_with_retry("ada", unique)
+
+    with pytest.raises(squad.InvalidKeyError):
+        asyncio.run(use())
+
+
+class TimedOutBackend(http.server.BaseHTTPRequestHandler):
+    """The service of a server whose backend does not answer, in its words."""
+
+    requests = []
+
+    def answer(self):
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.requests.append(self.command)
+        body = json.dumps({"code": 504, "error_code": "backend_timeout", "message": "the backend did not answer"}).encode()
+        self.send_response(504)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_GET = do_POST = answer
+
+    def log_message(self, *_):
+        pass
+
+
+def test_a_backend_that_does_not_answer_in_time_is_an_error_of_its_own(monkeypatch):
+    monkeypatch.setattr(TimedOutBackend, "requests", [])
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), TimedOutBackend) as away:
+        threading.Thread(target=away.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{away.server_address[1]}"
+        try:
+            with pytest.raises(squad.BackendTimeoutError) as late:
+                SandboxService(api_url=url).get_status("x")
+            assert (late.value.status, late.value.code) == (504, "backend_timeout")
+            with pytest.raises(squad.TimedOutError, match="the backend did not answer"):
+                asyncio.run(squad.E2BSandboxService(api_url=url).get_status("x"))
+            pauses = []
+            with pytest.raises(squad.TimedOutError):
+                service = SandboxService(api_url=url)
+                service._retried(operations.create(None, None, None, None, None, None, None, "once"), pauses.append)
+            assert TimedOutBackend.requests == ["GET", "GET", "POST", "POST", "POST"] and len(pauses) == 2
+        finally:
+            away.shutdown()
+
+
+def test_a_reply_that_takes_too_long_is_an_error_of_its_own(unique, monkeypatch):
+    service = SandboxService()
+    sandbox = service.create_sandbox("ada", unique)
+    monkeypatch.setattr(operations, "_COMMAND_SECONDS", 0)
+    monkeypatch.setattr(operations, "_MARGIN", 0.5)
+    with pytest.raises(squad.ReplyTimeoutError, match=f"POST http.*/{sandbox.id}/execute"):
+        service.execute_command(sandbox.id, "sleep 60")
+    with pytest.raises(squad.TimedOutError):
+        asyncio.run(squad.E2BSandboxService().execute_command(sandbox.id, "sleep 60"))
+    assert service.get_status(sandbox.id).is_running, "only who waited has given up"
+    service.destroy_sandbox(sandbox.id)
+
+
+def test_each_kind_of_error_can_be_told_from_the_others():
+    """Quota, time, not found, key, and a backend that is down: a program that handles one must not get another."""
+    kinds = [QuotaExceededError, TimedOutError, NotFoundError, InvalidKeyError, PermissionDeniedError, ConflictError]
+    assert not [(one, other) for one in kinds for other in kinds if one is not other and issubclass(one, other)]
+    for late in (BackendTimeoutError, ReplyTimeoutError):
+        assert all(issubclass(late, kind) for kind in (TimedOutError, TransientError, TimeoutError, squad.SandboxServiceError))
+    assert issubclass(BackendTimeoutError, BackendUnavailableError) and issubclass(ReplyTimeoutError, UnreachableError)
+    assert not issubclass(BackendUnavailableError, TimedOutError) and not issubclass(UnreachableError, TimedOutError)
+
+
 def test_transient_failures_are_retried_and_others_are_not():
     class Flaky:
         def __init__(self, errors):
@@ -112,8 +239,6 @@ def test_transient_failures_are_retried_and_others_are_not():
 
 
 def test_attempts_at_one_sandbox_make_one(unique):
-    from isopod._service import operations
-
     service = SandboxService()
     make = operations.create("ada", unique, None, None, None, None, None, unique)
     first, second = service._client.run(make()), service._client.run(make())

@@ -3,9 +3,12 @@
 import http.client
 import json
 import threading
+from socket import create_server
 
 from endpoint import DRIP, HANG, NAME, page, refuse, say, tool
 from lab import agent, node, wait_until
+from redis_server import Redis
+from web_socket import BINARY, Refused, WebSocket
 
 CASES = []
 SUM = {"code": "print(sum(int(line) for line in open('numbers.txt')))"}
@@ -262,6 +265,104 @@ def many_agents_are_invoked_at_once_and_the_service_describes_itself(lab):
     assert lab.ask_service("GET", "/health") == (200, {"status": "ok", "llm_connected": True, "redis_connected": False})
     status, agents = lab.ask_service("GET", "/agents/list")
     assert "execute_python" in agents["agents"][0]["tools"] and "delegate" in agents["agents"][0]["tools"], agents
+
+
+@case
+def an_invocation_over_a_websocket_tells_its_start_and_its_end(lab):
+    write = tool("write_file", {"filename": "poem.txt", "content": "roses"})
+    lab.endpoint.script("Write over a socket", write, say("Roses."))
+    with caller(lab, "socket", "poet") as socket:
+        socket.send({"prompt": "Write over a socket.", "input_data": {"before": {"result": "x" * 200}}})
+        started, done = socket.messages()
+    assert (started["type"], started["agent_id"]) == ("execution_started", "poet") and started["timestamp"], started
+    expected = {"type": "execution_complete", "agent_id": "poet", "output": "Roses.", "files_generated": ["poem.txt"],
+                "delegation": None, "tokens_used": 20, "timestamp": done["timestamp"]}
+    assert done == expected and done["timestamp"] >= started["timestamp"], done
+    assert lab.api("GET", "/runtime/socket/files")[1]["files"][0]["filename"] == "poem.txt", "it is not the run of the path"
+    assert lab.api("DELETE", "/runtime/socket/cleanup")[0] == 200
+
+
+@case
+def a_delegation_over_a_websocket_is_in_the_answer(lab):
+    wanted = {"reason": "two hands are better", "new_nodes": [{"id": "make", "command": "true"}]}
+    lab.endpoint.script("Delegate over a socket", tool("delegate", wanted), say("Others do it."))
+    asked = {"run_id": "socket", "agent_id": "boss", "prompt": "Delegate over a socket.", "allow_delegation": True}
+    with caller(lab, "socket", "boss") as socket:
+        socket.send(json.dumps(asked).encode(), BINARY)
+        _, done = socket.messages()
+    assert (done["type"], done["output"], done["tokens_used"]) == ("execution_complete", "Others do it.", 20), done
+    assert (done["delegation"]["reason"], done["delegation"]["strategy"]) == ("two hands are better", "child"), done
+    [step] = done["delegation"]["new_nodes"]
+    assert (step["id"], step["command"]) == ("make", "true") and "prompt" not in step, step
+
+
+@case
+def what_goes_wrong_over_a_websocket_is_an_error(lab):
+    lab.endpoint.script("Break over a socket", tool("list_files", {}), refuse(500, "the GPUs are on fire"))
+    with caller(lab, "socket", "a") as socket:
+        socket.send({"prompt": "Break over a socket."})
+        started, failed = socket.messages()
+    assert started["type"] == "execution_started" and failed["type"] == "execution_error", failed
+    assert "the GPUs are on fire" in failed["error"] and (failed["agent_id"], failed["tokens_used"]) == ("a", 10), failed
+    wrong = {"no JSON": "the message is no JSON", "[]": "an invocation is a JSON object", "": "the message is no JSON",
+             '{"run_id": "other", "agent_id": "b"}': "run_id and agent_id must be what the path says",
+             '{"prompt": 3}': "prompt: Input should be a valid string"}
+    for message, reason in wrong.items():
+        with caller(lab, "socket", "a") as socket:
+            socket.send(message)
+            [refused] = socket.messages()
+        assert refused["type"] == "execution_error" and reason in refused["error"], refused
+    # A page of another site can open WebSockets, and must not use the model.
+    for origin in ("https://evil.example", "null"):
+        try:
+            caller(lab, "socket", "a", origin)
+        except Refused as refused:
+            assert refused.args == (403,), refused
+        else:
+            raise AssertionError(f"a page of {origin} is let in")
+    with caller(lab, "socket", "a", lab.service.url) as socket:
+        socket.send("[]")
+        assert socket.message()["type"] == "execution_error"
+
+
+@case
+def an_agent_over_a_websocket_stops_with_its_caller_and_with_its_run(lab):
+    lab.endpoint.script("Think over a socket", DRIP)
+    with caller(lab, "socket", "a") as socket:
+        socket.send({"prompt": "Think over a socket."})
+        assert socket.message()["type"] == "execution_started"
+        wait_until(lambda: lab.endpoint.requests["Think over a socket"], lambda: "the model was not asked")
+    assert lab.endpoint.hung_up["Think over a socket"].wait(30), "the agent still waits for the model"
+    lab.endpoint.script("Wait over a socket", DRIP)
+    with caller(lab, "socket-2", "a") as socket:
+        socket.send({"prompt": "Wait over a socket."})
+        wait_until(lambda: lab.endpoint.requests["Wait over a socket"], lambda: "the model was not asked")
+        assert lab.ask_service("DELETE", "/runtime/socket-2/cleanup")[1]["cancelled"] == 1
+        ended = socket.messages()[-1]
+    assert (ended["type"], ended["error"]) == ("execution_error", "the run is over"), ended
+
+
+@case
+def the_health_says_whether_redis_answers(lab):
+    def is_connected():
+        status, health = lab.ask_service("GET", "/health")
+        assert status == 200 and health["llm_connected"], health
+        return health["redis_connected"]
+
+    url = lab.service.redis_url
+    assert not is_connected(), "nothing listens"
+    with Redis(url) as redis:
+        assert is_connected(), url
+    with Redis(url, password="another"):
+        assert not is_connected(), "the password is wrong"
+    with create_server(("127.0.0.1", redis.port)):
+        assert not is_connected(), "what listens does not answer"
+    with Redis(url):
+        assert is_connected(), "it is not looked at again"
+
+
+def caller(lab, run_id, agent_id, origin=None):
+    return WebSocket(f"{lab.service.url}/ws/execute/{run_id}/{agent_id}", origin)
 
 
 def background(work):

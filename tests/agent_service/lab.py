@@ -46,6 +46,7 @@ class Service:
 
     def __init__(self, command, place, environment, port):
         self.url = f"http://127.0.0.1:{port}"
+        self.redis_url = environment.get("REDIS_URL")
         self.log = place / "service.log"
         with open(self.log, "wb") as log:
             streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": subprocess.STDOUT}
@@ -76,12 +77,13 @@ class Service:
 
 
 def openai_service(server, venv, place, endpoint, port):
-    """The service with a model behind OpenAI's API."""
+    """The service with a model behind OpenAI's API, and with the address of a Redis that only a case about it starts."""
     model = {"OPENAI_BASE_URL": endpoint.url, "OPENAI_API_KEY": "sk-tests", "MODEL": "tiny-model"}
+    redis = {"REDIS_URL": f"redis://:p%40ss%20word@127.0.0.1:{free_port()}/0"}
     limits = {"MODEL_TIMEOUT": "3", "MODEL_RETRIES": "0"}
     known = server.shell() | {"E2B_API_KEY": server.key, "E2B_API_URL": server.url, "PYTHONPATH": str(ROOT / "python")}
     command = [str(venv / "bin" / "python"), str(EXAMPLE / "service.py")]
-    return Service(command, place, known | model | limits, port)
+    return Service(command, place, known | model | limits | redis, port)
 
 
 class Lab:

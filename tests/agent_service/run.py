@@ -3,8 +3,8 @@
 
     python3 tests/agent_service/run.py --isopod target/debug/isopod [--only TEXT]
 
-Needs root, and pip for the first run: the packages are kept in ~/.cache/isopod/sdk. Afterwards nothing of the server may
-be left on the host.
+Needs root, redis-server, and pip for the first run: the packages are kept in ~/.cache/isopod/sdk. Afterwards nothing of the
+server may be left on the host.
 """
 
 import argparse

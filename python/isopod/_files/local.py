@@ -18,7 +18,7 @@ from uuid import uuid4
 from .._http import Request, Steps
 from ..errors import ConfigurationError
 from . import FileEntry
-from .keys import SUBDIRS, normalize_key
+from .keys import SUBDIRS, below, normalize_key
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -39,13 +39,14 @@ def _at_once(function: Callable[_P, _T]) -> Callable[_P, Steps[_T]]:
 
 
 class LocalFiles:
-    """Files below ``root``."""
+    """Files below ``root``. With ``flat``, it has only the directories that keys name."""
 
-    def __init__(self, execution_id: str, root: Path, buffer_size: int) -> None:
+    def __init__(self, execution_id: str, root: Path, buffer_size: int, flat: bool = False) -> None:
         self._execution_id = execution_id
         self._buffer_size = buffer_size
+        self._flat = flat
         self.root = root
-        for directory in SUBDIRS.values():
+        for directory in [""] if flat else SUBDIRS.values():
             (root / directory).mkdir(parents=True, exist_ok=True)
 
     @_at_once
@@ -87,7 +88,7 @@ class LocalFiles:
 
     @_at_once
     def entries(self, prefix: str, modified_since: Optional[datetime]) -> list[FileEntry]:
-        wanted = _prefix(prefix)
+        wanted = self._prefix(prefix)
         found = [self._entry(path) for path in self._all()]
         since = modified_since.timestamp() if modified_since else None
         kept = (one for one in found if one.key.startswith(wanted))
@@ -120,7 +121,8 @@ class LocalFiles:
     def info(self) -> dict[str, Any]:
         # Metadata counts, as on the server.
         sizes = [path.stat().st_size for path in _files_below(self.root)]
-        paths = {f"{name}_path": str(self.root / directory) for name, directory in SUBDIRS.items()}
+        places = {name: below(directory, "", self._flat) for name, directory in SUBDIRS.items()}
+        paths = {f"{name}_path": str(self.root / place) for name, place in places.items()}
         return {
             "execution_id": self._execution_id,
             "root_path": str(self.root),
@@ -157,15 +159,20 @@ class LocalFiles:
     def _required(self, key: str) -> Path:
         path = self._existing(key)
         if path is None:
-            raise FileNotFoundError(f"there is nothing at {normalize_key(key)!r}")
+            raise FileNotFoundError(f"there is nothing at {normalize_key(key, self._flat)!r}")
         return path
 
     def _path(self, key: str) -> Path:
         """Refuses links that lead out, which other programs may have made."""
-        path = self.root / normalize_key(key)
+        path = self.root / normalize_key(key, self._flat)
         if not path.resolve().is_relative_to(self.root.resolve()):
             raise ConfigurationError(f"{key!r} leads out of {self.root}")
         return path
+
+    def _prefix(self, prefix: str) -> str:
+        if not prefix.strip("/"):
+            return ""
+        return normalize_key(prefix, self._flat) + ("/" if prefix.endswith("/") else "")
 
     def _all(self) -> list[Path]:
         return [path for path in _files_below(self.root) if not path.name.endswith(_NOTES)]
@@ -184,12 +191,6 @@ def _files_below(root: Path) -> list[Path]:
     walked = ((Path(folder), names) for folder, _, names in os.walk(root))
     paths = (folder / name for folder, names in walked for name in names)
     return [path for path in paths if path.is_file() and not path.is_symlink() and ".part-" not in path.name]
-
-
-def _prefix(prefix: str) -> str:
-    if not prefix.strip("/"):
-        return ""
-    return normalize_key(prefix) + ("/" if prefix.endswith("/") else "")
 
 
 def _notes_of(path: Path) -> Path:

@@ -6,4 +6,6 @@
 | ``isopod.compat.squad`` | ``app.services.e2b_service`` of Agent Squad: ``E2BSandboxService`` |
 | ``isopod.compat.sentient`` | ``sentient_core.tools.e2b_sandbox_tool``: ``E2BSandboxTool`` |
 | ``isopod.compat.roma`` | ``roma_dspy.tools.core``, ``…core.storage`` and ``…config.manager`` of ROMA |
+
+What the originals have only for blocking or only for asynchronous code, these have for both.
 """

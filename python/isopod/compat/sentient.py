@@ -1,9 +1,11 @@
-"""Sentient Core's sandbox tool, on E2B's asynchronous SDK.
+"""Sentient Core's sandbox tool, on E2B's SDK.
 
     async with E2BSandboxTool() as sandbox:
         await sandbox.create_sandbox("python3")
         await sandbox.write_files({"app.py": "print('Hello from E2B!')"})
         print((await sandbox.run_command("python app.py"))["stdout"])
+
+``SyncE2BSandboxTool`` has the same methods with blocking calls.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from typing import Any, Mapping, Optional
 
 from .._http import Settings
 
-__all__ = ["E2BSandboxInput", "E2BSandboxTool", "ExecutionResult"]
+__all__ = ["E2BSandboxInput", "E2BSandboxTool", "ExecutionResult", "SyncE2BSandboxTool"]
 
-_NOT_CREATED = "Sandbox not initialized. Call create_sandbox first."
+#: Seconds that code or a command may take.
+_CALL_TIMEOUT = 300
 #: Programs by which a line that isn't Python is known to be meant for the shell.
 _PROGRAMS = frozenset(["python", "python3", "pip", "pip3", "node", "npm", "npx", "bash", "sh"])
 
@@ -54,14 +57,21 @@ class ExecutionResult:
     sandbox_id: Optional[str] = None
 
 
-class E2BSandboxTool:
-    """One sandbox at a time. Creating another ends the one before."""
-
+class _Tool:
     def __init__(self, api_key: Optional[str] = None, *, timeout: int = 600) -> None:
         self._settings = Settings.resolve(api_key)
         self.api_key = self._settings.api_key
         self.timeout = timeout
         self.sandbox: Any = None
+
+    def _created(self) -> Any:
+        if self.sandbox is None:
+            raise RuntimeError("Sandbox not initialized. Call create_sandbox first.")
+        return self.sandbox
+
+
+class E2BSandboxTool(_Tool):
+    """One sandbox at a time. Creating another ends the one before."""
 
     async def initialize(self) -> None:
         """Nothing has to be prepared; agents call this first."""
@@ -77,41 +87,28 @@ class E2BSandboxTool:
     async def write_files(self, files: Mapping[str, str]) -> None:
         """When this returns, all files are there."""
         sandbox = self._created()
-        if "" in files:
-            raise ValueError("the path of a file must not be empty")
-        for path, content in files.items():
+        for path, content in _named(files).items():
             await sandbox.files.write(path, content)
 
     async def run_code(self, code: str) -> dict[str, Any]:
         """Runs Python. A line like ``python app.py``, which is no Python, goes to ``run_command``."""
         if _is_command(code):
             return await self.run_command(code)
-        done = await self._created().run_code(code, timeout=300)
-        return {
-            "stdout": "".join(done.logs.stdout),
-            "stderr": "".join(done.logs.stderr),
-            "error": f"{done.error.name}: {done.error.value}" if done.error else None,
-            "results": done.results,
-        }
+        return _result_of_code(await self._created().run_code(code, timeout=_CALL_TIMEOUT))
 
     async def run_command(self, command: str) -> dict[str, Any]:
         """Runs a line for the shell."""
         from e2b import CommandExitException
 
-        error: Optional[str] = None
         try:
-            done: Any = await self._created().commands.run(command, timeout=300)
+            return _result_of_command(await self._created().commands.run(command, timeout=_CALL_TIMEOUT))
         except CommandExitException as failed:
-            done, error = failed, f"exit status {failed.exit_code}"
-        return {"stdout": done.stdout, "stderr": done.stderr, "error": error, "results": []}
+            return _result_of_command(failed)
 
     async def install_dependencies(self, files: Mapping[str, str]) -> Optional[dict[str, Any]]:
         """Installs what the files name. None if they name nothing."""
-        if "package.json" in files:
-            return await self.run_command("npm install")
-        if "requirements.txt" in files:
-            return await self.run_command("pip install -r requirements.txt")
-        return None
+        command = _installer(files)
+        return await self.run_command(command) if command else None
 
     async def execute(self, task: E2BSandboxInput) -> ExecutionResult:
         """A whole task: create, write, install, run, close."""
@@ -122,10 +119,10 @@ class E2BSandboxTool:
             await self.write_files(files)
             installed = await self.install_dependencies(files) if task.install_dependencies else None
             result = installed if installed and installed["error"] else await self.run_code(task.code)
-            metadata = await self._metadata(begun)
+            metadata = _metadata(begun, await self._created().get_metrics())
         finally:
             await self.close()
-        return ExecutionResult("error" if result["error"] else "success", **result, metadata=metadata, sandbox_id=sandbox_id)
+        return _done(result, metadata, sandbox_id)
 
     async def close(self) -> None:
         """Ends the sandbox, if there is one."""
@@ -139,15 +136,99 @@ class E2BSandboxTool:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def _metadata(self, begun: float) -> dict[str, Any]:
-        measured = await self._created().get_metrics()
-        used = {"memory_usage_mb": measured[-1].mem_used / (1024 * 1024)} if measured else {}
-        return {"execution_time_ms": (time.monotonic() - begun) * 1000, **used}
 
-    def _created(self) -> Any:
-        if self.sandbox is None:
-            raise RuntimeError(_NOT_CREATED)
-        return self.sandbox
+class SyncE2BSandboxTool(_Tool):
+    """The tool with blocking calls. See ``E2BSandboxTool``."""
+
+    def initialize(self) -> None:
+        """Nothing has to be prepared; agents call this first."""
+
+    def create_sandbox(self, template: str = "python3") -> str:
+        from e2b_code_interpreter import Sandbox
+
+        self.close()
+        self.sandbox = Sandbox.create(template, timeout=self.timeout, **self._settings.sdk())
+        return str(self.sandbox.sandbox_id)
+
+    def write_files(self, files: Mapping[str, str]) -> None:
+        sandbox = self._created()
+        for path, content in _named(files).items():
+            sandbox.files.write(path, content)
+
+    def run_code(self, code: str) -> dict[str, Any]:
+        if _is_command(code):
+            return self.run_command(code)
+        return _result_of_code(self._created().run_code(code, timeout=_CALL_TIMEOUT))
+
+    def run_command(self, command: str) -> dict[str, Any]:
+        from e2b import CommandExitException
+
+        try:
+            return _result_of_command(self._created().commands.run(command, timeout=_CALL_TIMEOUT))
+        except CommandExitException as failed:
+            return _result_of_command(failed)
+
+    def install_dependencies(self, files: Mapping[str, str]) -> Optional[dict[str, Any]]:
+        command = _installer(files)
+        return self.run_command(command) if command else None
+
+    def execute(self, task: E2BSandboxInput) -> ExecutionResult:
+        begun, self.timeout = time.monotonic(), task.timeout_seconds
+        files = task.files or {}
+        try:
+            sandbox_id = self.create_sandbox(task.template)
+            self.write_files(files)
+            installed = self.install_dependencies(files) if task.install_dependencies else None
+            result = installed if installed and installed["error"] else self.run_code(task.code)
+            metadata = _metadata(begun, self._created().get_metrics())
+        finally:
+            self.close()
+        return _done(result, metadata, sandbox_id)
+
+    def close(self) -> None:
+        if self.sandbox is not None:
+            sandbox, self.sandbox = self.sandbox, None
+            sandbox.kill()
+
+    def __enter__(self) -> "SyncE2BSandboxTool":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _named(files: Mapping[str, str]) -> Mapping[str, str]:
+    if "" in files:
+        raise ValueError("the path of a file must not be empty")
+    return files
+
+
+def _installer(files: Mapping[str, str]) -> Optional[str]:
+    if "package.json" in files:
+        return "npm install"
+    if "requirements.txt" in files:
+        return "pip install -r requirements.txt"
+    return None
+
+
+def _result_of_code(done: Any) -> dict[str, Any]:
+    error = f"{done.error.name}: {done.error.value}" if done.error else None
+    printed = {"stdout": "".join(done.logs.stdout), "stderr": "".join(done.logs.stderr)}
+    return {**printed, "error": error, "results": done.results}
+
+
+def _result_of_command(done: Any) -> dict[str, Any]:
+    error = f"exit status {done.exit_code}" if done.exit_code else None
+    return {"stdout": done.stdout, "stderr": done.stderr, "error": error, "results": []}
+
+
+def _metadata(begun: float, measured: Any) -> dict[str, Any]:
+    used = {"memory_usage_mb": measured[-1].mem_used / (1024 * 1024)} if measured else {}
+    return {"execution_time_ms": (time.monotonic() - begun) * 1000, **used}
+
+
+def _done(result: dict[str, Any], metadata: dict[str, Any], sandbox_id: str) -> ExecutionResult:
+    return ExecutionResult("error" if result["error"] else "success", **result, metadata=metadata, sandbox_id=sandbox_id)
 
 
 def _is_command(code: str) -> bool:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from ..errors import (
+    BackendTimeoutError,
     BackendUnavailableError,
     InvalidKeyError,
     NotFoundError,
     PermissionDeniedError,
     QuotaExceededError,
+    ReplyTimeoutError,
+    TimedOutError,
     UnreachableError,
 )
 from ..errors import IsopodError as SandboxServiceError
 from ..service import E2BSandboxService, ExecutionResult, Sandbox, SandboxStatus
 
 __all__ = [
+    "BackendTimeoutError",
     "BackendUnavailableError",
     "E2BSandboxService",
     "ExecutionResult",
@@ -21,9 +25,11 @@ __all__ = [
     "NotFoundError",
     "PermissionDeniedError",
     "QuotaExceededError",
+    "ReplyTimeoutError",
     "Sandbox",
     "SandboxServiceError",
     "SandboxStatus",
+    "TimedOutError",
     "UnreachableError",
     "create_sandbox_with_retry",
 ]

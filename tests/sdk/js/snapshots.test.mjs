@@ -1,5 +1,5 @@
 // Snapshots and forks: what E2B's own tests expect, and that processes go on.
-import { Sandbox, assert, declares, feature, has, pages, rejects, sdk, unique, until, withSandbox } from './kit.mjs'
+import { Sandbox, asked, assert, declares, feature, has, pages, pauseToDisk, rejects, sdk, unique, until, withSandbox } from './kit.mjs'
 
 const counter = 'i=0; while true; do i=$((i+1)); echo $i > /tmp/next; mv /tmp/next /tmp/count; sleep 0.05; done'
 const count = async (sandbox) => Number(await sandbox.files.read('/tmp/count'))
@@ -114,6 +114,90 @@ feature('fork', 'copies go on from the same moment and part', { core: true }, ()
     }
   })
 )
+
+// A program in each of the ways in which programs keep something: a Node server, a transaction, a terminal session.
+const node = "let asked = 0; require('http').createServer((_, reply) => reply.end(String(++asked))).listen(3000)"
+const transaction = `import os, sqlite3, time
+database = sqlite3.connect('/home/user/t.db', isolation_level=None)
+database.execute('create table numbers (number)')
+database.execute('begin immediate')
+database.execute('insert into numbers values (1)')
+open('/tmp/begun', 'w').close()
+while not os.path.exists('/tmp/commit'):
+    time.sleep(0.05)
+database.execute('commit')
+open('/tmp/committed', 'w').close()
+`
+const rows = `python3 -c "import sqlite3; print(list(sqlite3.connect('/home/user/t.db').execute('select * from numbers')))"`
+
+async function working(sandbox) {
+  await sandbox.files.write('/tmp/transaction.py', transaction)
+  for (const command of ['python3 /tmp/transaction.py', `node -e "${node}"`]) {
+    const handle = await sandbox.commands.run(command, { background: true, timeoutMs: 0 })
+    handle.wait().catch(() => {})
+  }
+  await sandbox.commands.run('tmux new-session -d -s work && tmux send-keys -t work KEPT=in-the-shell Enter')
+  await until(() => sandbox.files.exists('/tmp/begun'))
+  await until(async () => (await asked(sandbox, 3000)) === '1')
+}
+
+async function worksOn(sandbox) {
+  await until(async () => (await asked(sandbox, 3000)) === '2')
+  await sandbox.commands.run("tmux send-keys -t work 'echo $KEPT > /tmp/kept' Enter; touch /tmp/commit")
+  await until(() => sandbox.files.exists('/tmp/committed'))
+  await until(() => sandbox.files.exists('/tmp/kept'))
+  assert.equal(await sandbox.files.read('/tmp/kept'), 'in-the-shell\n')
+  assert.equal((await sandbox.commands.run(rows)).stdout, '[(1,)]\n')
+}
+
+feature('pause', 'what runs goes on after its memory was on disk', { core: true }, () =>
+  withSandbox(async (sandbox) => {
+    await working(sandbox)
+    const handle = await counting(sandbox)
+    await pauseToDisk(sandbox)
+    const again = await Sandbox.connect(sandbox.sandboxId, { timeoutMs: 60_000 })
+    await goesOn(again, handle)
+    await worksOn(again)
+  })
+)
+
+feature('snapshots', 'what runs goes on in a sandbox from a snapshot', () =>
+  withSandbox(async (sandbox) => {
+    has(sandbox, 'createSnapshot')
+    await working(sandbox)
+    await withSnapshot(sandbox, {}, ({ snapshotId }) => withSandbox({ template: snapshotId }, worksOn))
+    assert.equal((await sandbox.commands.run(rows)).stdout, '[]\n')
+  })
+)
+
+feature('snapshots', 'a tag keeps an earlier one', () =>
+  withSandbox(async (sandbox) => {
+    declares(/interface SnapshotInfo \{[^}]*names: string/)
+    const name = unique('snap')
+    await sandbox.files.write('f', 'one')
+    await withSnapshot(sandbox, { name: `${name}:v1` }, async ({ snapshotId }) => {
+      assert.equal(snapshotId, `${name}:v1`)
+      await sandbox.files.write('f', 'two')
+      await sandbox.createSnapshot({ name })
+      for (const [reference, content] of [[snapshotId, 'one'], [name, 'two']]) {
+        await withSandbox({ template: reference }, async (copy) => assert.equal(await copy.files.read('f'), content))
+      }
+    })
+  })
+)
+
+feature('fork', 'a fork is no session', () => {
+  const metadata = { 'isopod.session': unique('session') }
+  return withSandbox({ metadata }, async (sandbox) => {
+    const [copy] = await has(sandbox, 'fork')()
+    try {
+      assert.equal('isopod.session' in (await copy.getInfo()).metadata, false)
+      await withSandbox({ metadata }, (same) => assert.equal(same.sandboxId, sandbox.sandboxId))
+    } finally {
+      await copy.kill()
+    }
+  })
+})
 
 feature('fork', 'by id and errors', async () => {
   const sandbox = await Sandbox.create({ timeoutMs: 60_000 })

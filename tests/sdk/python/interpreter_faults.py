@@ -7,6 +7,7 @@ import time
 import e2b
 from harness.cases import case
 from kit import exception, go, has, raises, until
+from on_disk import pause_to_disk
 
 
 @case("interrupts", core=True)
@@ -98,6 +99,15 @@ async def a_killed_sandbox_is_not_found(sdk):
 
 
 @case("recovery", core=True)
+async def a_sandbox_killed_under_code_is_told_in_the_sdks_own_words(sdk):
+    async with sdk.sandbox() as sandbox:
+        code = "import time; print('up'); time.sleep(60)"
+        async with raises(e2b.TimeoutException) as seen:
+            await go(sandbox.run_code(code, on_stdout=lambda _: sandbox.kill()))
+        assert "killed while the request was in progress" in str(seen.error), repr(seen.error)
+
+
+@case("recovery", core=True)
 async def a_template_without_an_interpreter_says_so_at_once(sdk):
     async with sdk.sandbox("base") as sandbox:
         start = time.monotonic()
@@ -122,6 +132,18 @@ async def the_state_survives_a_pause(sdk):
         await go(has(sandbox, "pause")())
         again = await go(sdk.Sandbox.connect(sandbox.sandbox_id))
         assert (await go(again.run_code("x"))).text == "7"
+
+
+@case("recovery", core=True)
+async def variables_and_contexts_go_on_after_their_memory_was_on_disk(sdk):
+    async with sdk.sandbox() as sandbox:
+        await go(sandbox.run_code("import numpy; x = numpy.arange(3)"))
+        context = await go(sandbox.create_code_context())
+        await go(sandbox.run_code("y = 8", context=context))
+        await pause_to_disk(sandbox)
+        again = await go(sdk.Sandbox.connect(sandbox.sandbox_id))
+        assert (await go(again.run_code("int(x.sum())"))).text == "3"
+        assert (await go(again.run_code("y", context=context))).text == "8"
 
 
 @case("snapshots")

@@ -1,5 +1,5 @@
 // Contexts, timeouts, crashes, restarts during execution, killed and reconnected sandboxes.
-import { Sandbox, assert, feature, has, rejects, sdk, sleep, withSandbox } from '../kit.mjs'
+import { Sandbox, assert, cannot, feature, has, pauseToDisk, rejects, sdk, sleep, withSandbox } from '../kit.mjs'
 
 feature('contexts', 'contexts have their own state and directory', { core: true }, () =>
   withSandbox(async (sandbox) => {
@@ -111,10 +111,42 @@ feature('recovery', 'a killed sandbox is not found', { core: true }, () =>
   })
 )
 
+feature('recovery', "a sandbox killed under code is told in the SDK's own words", () =>
+  withSandbox(async (sandbox) => {
+    cannot(['2.7.2', '2.7.0'], 'it does not check what became of the sandbox')
+    const code = "import time; print('up'); time.sleep(60)"
+    const error = await rejects(sandbox.runCode(code, { onStdout: () => sandbox.kill() }), sdk.TimeoutError)
+    assert.match(error.message, /killed while the request was in progress/)
+  })
+)
+
 feature('recovery', 'a template without an interpreter says so', { core: true }, () =>
   withSandbox({ template: 'base' }, async (sandbox) => {
     const error = await rejects(sandbox.runCode('1'), sdk.NotFoundError)
     assert.match(error.message, /no code interpreter.*code-interpreter-v1/)
+  })
+)
+
+feature('recovery', 'variables go on after their memory was on disk', { core: true }, () =>
+  withSandbox(async (sandbox) => {
+    await sandbox.runCode('import numpy; x = numpy.arange(3)')
+    await pauseToDisk(sandbox)
+    const again = await Sandbox.connect(sandbox.sandboxId)
+    assert.equal((await again.runCode('int(x.sum())')).text, '3')
+  })
+)
+
+feature('fork', 'variables go on in a fork', () =>
+  withSandbox(async (sandbox) => {
+    has(sandbox, 'fork')
+    await sandbox.runCode('x = [7]')
+    const copies = await sandbox.fork({ count: 2, timeoutMs: 60_000 })
+    try {
+      for (const copy of copies) assert.equal((await copy.runCode('x.append(len(x)); x')).text, '[7, 1]')
+      assert.equal((await sandbox.runCode('x')).text, '[7]')
+    } finally {
+      for (const copy of copies) await copy.kill()
+    }
   })
 )
 

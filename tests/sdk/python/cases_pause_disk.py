@@ -1,0 +1,96 @@
+"""Pauses whose memory has gone to disk: the processes are gone meanwhile, and go on after it."""
+
+import asyncio
+import os
+
+from cases_pty import opened, size
+from cases_snapshots import KEEPER, NODE, TRANSACTION
+from harness.cases import case
+from kit import URL, fetch, go, until
+from on_disk import pause_to_disk
+
+# A connection out of the sandbox, and what comes of it.
+CALLER = """import socket, sys
+connection = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+open("/tmp/connected", "w").close()
+try:
+    print("read", connection.recv(100), flush=True)
+except OSError as error:
+    print("failed", error.errno, flush=True)
+"""
+
+
+async def asked(sandbox, port):
+    """What a server in the sandbox answers through the edge."""
+    routed = {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": str(port)}
+    status, _, body = await asyncio.to_thread(lambda: fetch(URL, headers=routed))
+    return body.decode() if status == 200 else None
+
+
+@case("pause", core=True)
+async def servers_and_commands_go_on_after_their_memory_was_on_disk(sdk):
+    async with sdk.sandbox() as sandbox:
+        await go(sandbox.files.write("/tmp/keeper.py", KEEPER))
+        await go(sandbox.commands.run("python3 /tmp/keeper.py", background=True, timeout=0))
+        reader = await go(sandbox.commands.run("read x; echo got $x", background=True, stdin=True, timeout=0))
+        number = await until(lambda: asked(sandbox, 8000))
+        await pause_to_disk(sandbox)
+        again = await go(sdk.Sandbox.connect(sandbox.sandbox_id, timeout=60))
+        assert await until(lambda: asked(again, 8000)) == number
+        process = await go(again.commands.connect(reader.pid))
+        await go(again.commands.send_stdin(reader.pid, "it\n"))
+        assert (await go(process.wait())).stdout == "got it\n"
+
+
+@case("pause")
+async def a_terminal_a_transaction_tmux_and_node_go_on_after_their_memory_was_on_disk(sdk):
+    async with sdk.sandbox() as sandbox:
+        terminal = await opened(sdk, lambda **o: sandbox.pty.create(size=size(24, 80), **o))
+        pid = terminal.handle.pid
+        await go(sandbox.pty.send_stdin(pid, b"KEPT=in-the-shell\necho be''fore\n"))
+        await terminal.shows("before")
+        await go(sandbox.files.write("/tmp/transaction.py", TRANSACTION))
+        await go(sandbox.commands.run("python3 /tmp/transaction.py", background=True, timeout=0))
+        await go(sandbox.commands.run(f'node -e "{NODE}"', background=True, timeout=0))
+        await go(sandbox.commands.run("tmux new-session -d -s work && tmux send-keys -t work KEPT=in-tmux Enter"))
+        await until(lambda: go(sandbox.files.exists("/tmp/begun")))
+        assert await until(lambda: asked(sandbox, 3000)) == "1"
+        await pause_to_disk(sandbox)
+
+        again = await go(sdk.Sandbox.connect(sandbox.sandbox_id, timeout=60))
+        assert await until(lambda: asked(again, 3000)) == "2"
+        if hasattr(again.pty, "connect"):
+            joined = await opened(sdk, lambda **o: again.pty.connect(pid, **o))
+            await go(again.pty.send_stdin(pid, b"echo [$KEPT]; stty size\n"))
+            await joined.shows("[in-the-shell]")
+            await joined.shows("24 80")
+        await go(again.commands.run("tmux send-keys -t work 'echo $KEPT > /tmp/kept' Enter; touch /tmp/commit"))
+        await until(lambda: go(again.files.exists("/tmp/committed")))
+        await until(lambda: go(again.files.exists("/tmp/kept")))
+        assert await go(again.files.read("/tmp/kept")) == "in-tmux\n"
+        rows = "python3 -c \"import sqlite3; print(list(sqlite3.connect('/home/user/t.db').execute('select * from numbers')))\""
+        assert (await go(again.commands.run(rows))).stdout == "[(1,), (2,)]\n"
+
+
+@case("auto-pause")
+async def traffic_wakes_a_sandbox_whose_memory_is_on_disk(sdk):
+    async with sdk.sandbox(timeout=120, lifecycle={"on_timeout": "pause", "auto_resume": True}) as sandbox:
+        await go(sandbox.files.write("/tmp/keeper.py", KEEPER))
+        await go(sandbox.commands.run("python3 /tmp/keeper.py", background=True, timeout=0))
+        number = await until(lambda: asked(sandbox, 8000))
+        await pause_to_disk(sandbox)
+        assert await until(lambda: asked(sandbox, 8000)) == number
+
+
+@case("pause")
+async def connections_to_the_outside_are_closed_after_memory_was_on_disk(sdk):
+    host = os.environ["SDK_OUTSIDE"].split(",")[0]
+    async with sdk.sandbox() as sandbox:
+        await go(sandbox.files.write("/tmp/caller.py", CALLER))
+        command = f"python3 /tmp/caller.py {host} {os.environ['SDK_OUTSIDE_PORT']}"
+        caller = await go(sandbox.commands.run(command, background=True, timeout=0))
+        await until(lambda: go(sandbox.files.exists("/tmp/connected")))
+        await pause_to_disk(sandbox)
+        again = await go(sdk.Sandbox.connect(sandbox.sandbox_id, timeout=60))
+        ended = await go((await go(again.commands.connect(caller.pid))).wait())
+        assert ended.stdout.startswith(("failed ", "read b''")), ended.stdout
