@@ -52,12 +52,12 @@ const NEEDS: &[Need] = &[
     Need { has: Program("mkfs.btrfs"), package: "btrfs-progs", tiers: ON_HOSTS },
     Need { has: Program("mkfs.ext4"), package: "e2fsprogs", tiers: ON_HOSTS },
     Need { has: Program("strace"), package: "strace", tiers: &[Real] },
-    Need { has: Program("mmdebstrap"), package: "mmdebstrap", tiers: &[Real] },
+    Need { has: Program("mmdebstrap"), package: "mmdebstrap", tiers: &[Real, Sdk] },
     // Without the keys, Ubuntu's mmdebstrap refuses Debian's archive.
     Need {
         has: File("/usr/share/keyrings/debian-archive-keyring.gpg"),
         package: "debian-archive-keyring",
-        tiers: &[Real],
+        tiers: &[Real, Sdk],
     },
     Need { has: Program("s3fs"), package: "s3fs", tiers: &[Real] },
     Need { has: Program("docker-registry"), package: "docker-registry", tiers: &[Real] },
@@ -67,6 +67,7 @@ const NEEDS: &[Need] = &[
     Need { has: Program("npm"), package: "npm", tiers: &[Real, Sdk] },
     Need { has: Program("tmux"), package: "tmux", tiers: &[Sdk] },
     Need { has: Program("chromium"), package: "chromium", tiers: &[Sdk] },
+    Need { has: Program("qemu-system-x86_64"), package: "qemu-system-x86", tiers: &[Sdk] },
     Need { has: Program("certutil"), package: "libnss3-tools", tiers: &[Sdk] },
 ];
 

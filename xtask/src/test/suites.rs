@@ -197,6 +197,16 @@ pub(crate) const SUITES: &[Suite] = &[
         seconds: 14_400,
         ..PLAIN
     },
+    // One boot of one machine; with `ISOPOD_FULL`, three of each.
+    Suite {
+        name: "machine",
+        tier: Tier::Sdk,
+        arguments: &["tests/machine/run.py"],
+        given: ISOPOD,
+        choose: Some("--only"),
+        seconds: 240,
+        ..PLAIN
+    },
     Suite {
         name: "upgrade",
         tier: Tier::Stress,
