@@ -130,7 +130,7 @@ def a_prompt_becomes_a_live_page_in_the_iframe(rig):
     rig.ask("Greetings from <the prompt>")
     preview = rig.preview()
     rig.browser.until("Greetings from <the prompt>", frame=preview)
-    frame = rig.browser.frame(preview)
+    frame = rig.browser.complete_frame(preview)
     rig.browser.value("document.getElementById('count').click()", frame)
     rig.browser.until("Clicked 1 times", frame=preview)
     assert rig.browser.value("getComputedStyle(document.body).display", frame) == "grid", "the style sheet is missing"

@@ -92,6 +92,14 @@ class Chromium:
         session = self.frame(url)
         return (session and self.value(TEXT, session)) or ""
 
+    def complete_frame(self, url, seconds=60):
+        """The session of a frame whose scripts have run."""
+        deadline = time.monotonic() + seconds
+        while not (session := self.frame(url)) or self.value("document.readyState", session) != "complete":
+            assert time.monotonic() < deadline, f"the frame {url} never was complete; {self.troubles[-20:]}"
+            time.sleep(0.1)
+        return session
+
     def until(self, text, seconds=60, frame=None):
         """Waits until the page, or its frame with this URL, shows the text."""
         deadline = time.monotonic() + seconds

@@ -204,6 +204,8 @@ pub(crate) const SUITES: &[Suite] = &[
         arguments: &["tests/machine/run.py"],
         given: ISOPOD,
         choose: Some("--only"),
+        // It emulates a machine with both processors, which programs beside it would feel.
+        group: Some(ALONE),
         seconds: 240,
         ..PLAIN
     },
