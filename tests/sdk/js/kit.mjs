@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import http from 'node:http'
 import https from 'node:https'
-import { readFileSync } from 'node:fs'
+import { readFileSync, readdirSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { join } from 'node:path'
 import { randomUUID } from 'node:crypto'
@@ -105,6 +105,30 @@ export function plain(target, { method = 'GET', headers = {}, body } = {}) {
     request.on('error', reject)
     request.end(body)
   })
+}
+
+// Pauses a sandbox, and waits until its processes are gone and their memory is on disk. Only the server's records tell.
+export async function pauseToDisk(sandbox) {
+  const state = process.env.ISOPOD_SUITE_STATE
+  if (!state) throw new Absent('the server cannot save memory')
+  await (sandbox.pause ?? sandbox.betaPause).call(sandbox)
+  const boxes = join(state, 'homes/serve/boxes')
+  const isSaved = (box) => {
+    try {
+      const record = JSON.parse(readFileSync(join(boxes, box, 'record.json'), 'utf8'))
+      return record.spec?.sandbox === sandbox.sandboxId && !record.snapshot && record.state === 'saved' && !record.init
+    } catch {
+      // It is being replaced, or gone.
+      return false
+    }
+  }
+  await until(() => readdirSync(boxes).some(isSaved), 60)
+}
+
+// What a server in a sandbox answers through the edge.
+export async function asked(sandbox, port) {
+  const { status, body } = await plain(url, { headers: { 'E2b-Sandbox-Id': sandbox.sandboxId, 'E2b-Sandbox-Port': String(port) } })
+  return status === 200 ? body : undefined
 }
 
 export async function rejects(promise, kind) {

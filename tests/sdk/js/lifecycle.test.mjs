@@ -132,9 +132,17 @@ feature('errors', 'everything on a missing sandbox is sandbox not found', async 
   await rejects(Sandbox.updateNetwork(MISSING, { denyOut: ['192.0.2.1'] }), sdk.SandboxNotFoundError)
 })
 
+feature('create', 'a kernel feature that the operator allows is there on request', { core: true }, async () => {
+  const namespace = 'unshare --user --map-root-user id -u'
+  await withSandbox({ metadata: { 'isopod.allow': 'userns' } }, async (sandbox) =>
+    assert.equal((await sandbox.commands.run(namespace)).stdout, '0\n')
+  )
+  await withSandbox(async (sandbox) => rejects(sandbox.commands.run(namespace), sdk.CommandExitError))
+})
+
 feature('errors', 'a kernel feature that the operator does not allow is refused', { core: true }, async () => {
-  const error = await rejects(Sandbox.create({ metadata: { 'isopod.allow': 'userns' } }), sdk.SandboxError)
-  assert.match(error.message, /403.*kernel feature userns/)
+  const error = await rejects(Sandbox.create({ metadata: { 'isopod.allow': 'fuse' } }), sdk.SandboxError)
+  assert.match(error.message, /403.*kernel feature fuse/)
 })
 
 feature('errors', 'an unknown template is named', async () => {
@@ -156,6 +164,26 @@ feature('errors', "a sandbox killed under a command is told in the SDK's own wor
   const ended = rejects(handle.wait(), sdk.TimeoutError)
   await sandbox.kill()
   assert.match((await ended).message, /killed or reached its end of life/)
+})
+
+feature('errors', 'a sandbox killed under a terminal is told too', async () => {
+  cannot(['2.19.5'], 'it says the same of a killed sandbox and of a time-out')
+  const sandbox = await Sandbox.create()
+  const handle = await sandbox.pty.create({ cols: 80, rows: 24, onData: () => {} })
+  const ended = rejects(handle.wait(), sdk.TimeoutError)
+  await sandbox.kill()
+  assert.match((await ended).message, /killed or reached its end of life/)
+})
+
+feature('errors', 'a sandbox killed under a watch is told too', async () => {
+  cannot(['2.19.5'], 'it says the same of a killed sandbox and of a time-out')
+  const sandbox = await Sandbox.create()
+  const ended = []
+  await sandbox.files.watchDir('/tmp', () => {}, { timeoutMs: 0, onExit: (error) => void ended.push(error) })
+  await sandbox.kill()
+  await until(() => ended.length === 1)
+  assert(ended[0] instanceof sdk.TimeoutError, `${ended[0]}`)
+  assert.match(ended[0].message, /killed or reached its end of life/)
 })
 
 feature('list', 'a new sandbox is in the list until it is killed', { core: true }, async () => {

@@ -319,3 +319,14 @@ async def input_for_no_process_is_not_found(sdk):
     async with sdk.sandbox() as sandbox:
         async with raises(exception("NotFoundException")):
             await go(sandbox.commands.send_stdin(999_999, "x"))
+
+
+@case("commands")
+async def a_package_that_the_host_has_is_installed_with_its_settings(sdk):
+    """Of the host's packages, sandboxes have only what is below /usr."""
+    async with sdk.sandbox() as sandbox:
+        quiet = "DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-server"
+        await go(sandbox.commands.run(f"(apt-get update -qq && {quiet}) 2>&1", user="root", timeout=80))
+        start = "redis-server /etc/redis/redis.conf --daemonize yes && timeout 10 sh -c 'until redis-cli ping; do sleep 0.1; done'"
+        await go(sandbox.commands.run(start, user="root"))
+        assert (await go(sandbox.commands.run("redis-cli set a 1; redis-cli get a"))).stdout == "OK\n1\n"

@@ -35,3 +35,9 @@ async def secrets_say_so(sdk):
     if secret is None:
         raise Absent("no secrets")
     await refused("secrets: `Secret`", lambda: secret.create("s", value="x"))
+
+
+@case("missing")
+async def templates_of_e2b_say_so(sdk):
+    for name in ("devcontainer", "mcp-gateway"):
+        await refused(f"E2B's template `{name}`", lambda: sdk.Sandbox.create(name))

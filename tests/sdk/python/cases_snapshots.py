@@ -141,6 +141,27 @@ async def processes_and_memory_go_on_in_a_sandbox_from_a_snapshot(sdk):
                 assert (await go(copy.commands.run("echo $FROM"))).stdout == "copy\n"
 
 
+async def clock_and_memory(sandbox, pid):
+    """In seconds, how old a process and the sandbox are; and the memory limit in bytes, as programs ask for it."""
+    limit = "cat /sys/fs/cgroup/memory.max 2>/dev/null || cat /sys/fs/cgroup/memory/memory.limit_in_bytes"
+    told = await go(sandbox.commands.run(f"ps -o etimes= -p {pid}; cut -d. -f1 /proc/uptime; {limit}"))
+    return [int(word) for word in told.stdout.split()]
+
+
+@case("snapshots", core=True)
+async def clocks_go_on_and_the_memory_limit_is_seen_in_a_sandbox_from_a_snapshot(sdk):
+    async with sdk.sandbox() as sandbox:
+        handle = await go(sandbox.commands.run("sleep 1000", background=True, timeout=0))
+        await asyncio.sleep(3)
+        process, uptime, limit = await clock_and_memory(sandbox, handle.pid)
+        assert 2 <= process <= uptime
+        async with kept(sdk, sandbox) as taken, sdk.sandbox(taken.snapshot_id) as copy:
+            process_now, uptime_now, limit_now = await clock_and_memory(copy, handle.pid)
+            # For the kernel, a restored process is a new one.
+            assert 0 <= process_now <= uptime_now and uptime <= uptime_now < uptime + 300, (process_now, uptime, uptime_now)
+            assert limit_now == limit == (await go(copy.get_info())).memory_mb << 20
+
+
 @case("snapshots")
 async def a_snapshot_outlives_its_source_and_copies_outlive_it(sdk):
     async with sdk.sandbox() as sandbox:

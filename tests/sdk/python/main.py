@@ -8,6 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 warnings.simplefilter("ignore")
 
 import cases_commands  # noqa: F401, E402
+import cases_ends  # noqa: F401, E402
 import cases_files  # noqa: F401, E402
 import cases_git  # noqa: F401, E402
 import cases_lifecycle  # noqa: F401, E402
@@ -15,6 +16,7 @@ import cases_list  # noqa: F401, E402
 import cases_missing  # noqa: F401, E402
 import cases_network  # noqa: F401, E402
 import cases_pause  # noqa: F401, E402
+import cases_pause_disk  # noqa: F401, E402
 import cases_pty  # noqa: F401, E402
 import cases_snapshots  # noqa: F401, E402
 import cases_templates  # noqa: F401, E402

@@ -65,6 +65,7 @@ pub(crate) struct ClientConnection {
     pub(crate) outbox: Arc<Outbox>,
     /// HTTP/1 sends one response at a time, and each frame is written as soon as it is handed out.
     pub(crate) is_http1: bool,
+    pub(crate) is_encrypted: bool,
 }
 
 /// The guest to report to.
@@ -101,7 +102,7 @@ impl Deliveries {
         if request.method() != Method::POST || !(is_connect || request.uri().path() == START) {
             return Ok(None);
         }
-        let Some(ClientConnection { outbox, is_http1 }) = client else { return Ok(None) };
+        let Some(ClientConnection { outbox, is_http1, .. }) = client else { return Ok(None) };
         let Some(channel) = self.channel(guest).await? else { return Ok(None) };
         if is_connect {
             self.take_back_lost();

@@ -22,6 +22,10 @@ pub(crate) struct Outbox {
     written: AtomicU64,
     /// Whether our side was shut down. The kernel counts the FIN as one more byte.
     shut: AtomicBool,
+    /// Whether HTTP may still hold parts of a response from a sandbox.
+    buffered: AtomicBool,
+    /// Whether the connection ends with a reset instead of a FIN.
+    resets: AtomicBool,
     /// Frames that HTTP has dropped since the last flush.
     released: Mutex<Vec<Released>>,
     /// The stream whose frames are reported before they are written. Only one at a time, over HTTP/1.
@@ -56,6 +60,8 @@ impl Outbox {
             unacknowledged,
             written: AtomicU64::new(0),
             shut: AtomicBool::new(false),
+            buffered: AtomicBool::new(false),
+            resets: AtomicBool::new(false),
             released: Mutex::default(),
             announced: Mutex::default(),
             end: OnceLock::new(),
@@ -86,8 +92,34 @@ impl Outbox {
         self.shut.store(true, Ordering::Release);
     }
 
+    /// Called when HTTP gets a part of a response from a sandbox.
+    pub(crate) fn hand_out(&self) {
+        self.buffered.store(true, Ordering::Release);
+    }
+
+    /// Whether everything that HTTP got is with the kernel. Over HTTP/2, frames that wait for the client's window do
+    /// not count.
+    pub(crate) fn is_flushed(&self) -> bool {
+        !self.buffered.load(Ordering::Acquire)
+    }
+
+    /// Whether the client's host has acknowledged everything that was written.
+    pub(crate) fn has_arrived(&self) -> bool {
+        self.connection_state().acknowledged >= self.written()
+    }
+
+    /// Makes the connection end with a reset.
+    pub(crate) fn reset_when_closed(&self) {
+        self.resets.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn resets(&self) -> bool {
+        self.resets.load(Ordering::Acquire)
+    }
+
     /// Called when everything that HTTP has dropped is with the kernel.
     pub(crate) fn flushed(&self) {
+        self.buffered.store(false, Ordering::Release);
         let released = self.take_released();
         let written = self.written();
         for frame in released.into_iter().filter(|frame| frame.written <= written) {

@@ -3,6 +3,7 @@
 //! [`route`] decides whether a request is for a sandbox, and [`proxy`] forwards it. These requests never reach API
 //! handlers.
 
+mod break_off;
 mod credentials;
 mod frames;
 #[cfg(feature = "fuzzing")]

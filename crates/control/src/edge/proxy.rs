@@ -15,6 +15,7 @@ use isopod_wire::{GUEST_PORT, INTERPRETER_PORT, SandboxId};
 use percent_encoding::percent_decode_str;
 use tokio::sync::OwnedSemaphorePermit;
 
+use super::break_off::Client;
 use super::credentials::{strip_access_token, strip_credentials};
 use super::gate::{GatedBody, Stops};
 use super::headers::{
@@ -206,6 +207,7 @@ async fn send(
     mut request: Request<Body>,
 ) -> Result<Response<Body>, Refusal> {
     let upgrade = request.headers().contains_key(header::UPGRADE).then(|| tunnel::client_half(&mut request));
+    let receiver = client.as_ref().map(|client| Client::of(client, request.headers()));
     let mut tracking = None;
     let mut response = match target_of(address.port) {
         Target::Guest if upgrade.is_none() => {
@@ -226,7 +228,7 @@ async fn send(
     // Below the gate, because the guest does not know about the frame that the gate adds, so that frame must not count.
     let body = TrackedBody::new(body, delivery);
     let stops = Stops { closed: life.gate.clone(), gone: life.ended.clone(), leaving: fleet.streams_end.clone() };
-    let body = GatedBody::new(body, &head.headers, stops, permit);
+    let body = GatedBody::new(body, &head.headers, receiver, stops, permit);
     Ok(Response::from_parts(head, Body::new(body)))
 }
 

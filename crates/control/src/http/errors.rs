@@ -131,11 +131,27 @@ impl From<FindError> for ApiError {
     }
 }
 
+/// Templates of E2B's cloud that its SDKs have methods for.
+const TEMPLATES_OF_E2B: [&str; 2] = ["devcontainer", "mcp-gateway"];
+
+/// For a request to use a template. Without one of E2B's, a part of its API is missing.
+pub(super) fn unusable(error: FindError) -> ApiError {
+    match error {
+        FindError::NotFound(name) if TEMPLATES_OF_E2B.contains(&name.as_str()) => {
+            ApiError::unsupported(&format!("E2B's template '{name}'"))
+        }
+        error => error.into(),
+    }
+}
+
 impl From<PlanError> for ApiError {
     fn from(error: PlanError) -> Self {
         match error {
             PlanError::Store(error) => error.into(),
             PlanError::Template(FindError::Store(error)) => error.into(),
+            PlanError::Template(FindError::NotFound(name)) if TEMPLATES_OF_E2B.contains(&name.as_str()) => {
+                unusable(FindError::NotFound(name))
+            }
             PlanError::Template(error @ FindError::Forbidden(_)) => error.into(),
             other => Self::bad_request(other.to_string()),
         }

@@ -353,7 +353,7 @@ fn build_routes() -> Routes<Arc<App>> {
     Routes::new()
         .route(
             "/v2/templates/{id}/builds/{build}",
-            [post(changes(TeamKey, "template.build"), "Start a build", template_build::start)],
+            [post(changes(TeamKey, "template.build"), "Start a build", template_build::start).may_refuse(&[501])],
         )
         .route(
             "/templates/{id}/builds/{build}",

@@ -12,6 +12,7 @@ use utoipa::openapi::schema::Schema;
 use utoipa::{PartialSchema, ToSchema};
 
 use super::app::App;
+use super::errors::unusable;
 use super::network_config::NetworkBody;
 use super::volume_mounts::VolumeMountBody;
 use crate::lifecycle::{Fleet, NewSandbox, SESSION_KEY};
@@ -105,9 +106,10 @@ impl NewSandboxBody {
             ));
         }
         let metadata = self.metadata.unwrap_or_default();
+        let template = checked_template(&self.template_id)?;
         Ok(NewSandbox {
             team: caller.team.clone(),
-            template: app.catalogue.usable(&caller.team, checked_template(&self.template_id)?).await?,
+            template: app.catalogue.usable(&caller.team, template).await.map_err(unusable)?,
             timeout: checked_timeout(self.timeout, &app.fleet)?.unwrap_or(defaults.timeout),
             auto_pause: self.auto_pause.unwrap_or(false),
             auto_pause_memory,

@@ -173,7 +173,8 @@ impl Shared {
         let dispatch = Arc::clone(&self.dispatch);
         let service = service_fn(move |mut request: Request<Incoming>| {
             let is_http1 = request.version() < Version::HTTP_2;
-            request.extensions_mut().insert(ClientConnection { outbox: Arc::clone(&outbox), is_http1 });
+            let connection = ClientConnection { outbox: Arc::clone(&outbox), is_http1, is_encrypted: peer.tls };
+            request.extensions_mut().insert(connection);
             let (dispatch, requests) = (Arc::clone(&dispatch), Arc::clone(&requests));
             async move { Ok::<_, std::convert::Infallible>(dispatch.answer(peer, &requests, request).await) }
         });

@@ -63,6 +63,10 @@ impl Socket {
 impl Drop for Socket {
     fn drop(&mut self) {
         self.outbox.close(&self.write);
+        if self.outbox.resets() {
+            // Dissolves the connection, which sends a reset. Dropping the halves would send a FIN before it.
+            let _ = rustix::net::connect_unspec(self.write.as_ref().as_ref());
+        }
     }
 }
 

@@ -9,6 +9,7 @@ mod support;
 mod agent_routes;
 mod audit;
 mod backends;
+mod broken_off;
 mod cleanup;
 mod default_mounts;
 mod delivery;
