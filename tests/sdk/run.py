@@ -53,10 +53,18 @@ def run(args, suites):
             chosen = [suite for suite in suites if (suite.tls, suite.has_interpreter) == (tls, interpreter)]
             if chosen:
                 server = Server(args.isopod.resolve(), tls, INTERPRETER if interpreter else "none")
+                allow_kernel_feature(server)
                 problems += run_against(server, outside, args, chosen)
     finally:
         outside.close()
     return problems
+
+
+def allow_kernel_feature(server):
+    """Allows one, and not the others, so that cases see both."""
+    settings = server.home / "settings.toml"
+    settings.write_text('[sandbox.allow]\n"*" = ["userns"]\n')
+    server.options += ["--config", str(settings)]
 
 
 def run_against(server, outside, args, suites):
