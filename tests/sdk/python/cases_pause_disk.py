@@ -76,7 +76,8 @@ async def a_terminal_a_transaction_tmux_and_node_go_on_after_their_memory_was_on
 async def traffic_wakes_a_sandbox_whose_memory_is_on_disk(sdk):
     async with sdk.sandbox(timeout=120, lifecycle={"on_timeout": "pause", "auto_resume": True}) as sandbox:
         await go(sandbox.files.write("/tmp/keeper.py", KEEPER))
-        await go(sandbox.commands.run("python3 /tmp/keeper.py", background=True, timeout=0))
+        # Without a stream: when one breaks, the asynchronous SDK asks whether the sandbox still runs, which wakes it.
+        await go(sandbox.commands.run("setsid python3 /tmp/keeper.py > /tmp/keeper.log 2>&1 &"))
         number = await until(lambda: asked(sandbox, 8000))
         await pause_to_disk(sandbox)
         assert await until(lambda: asked(sandbox, 8000)) == number
