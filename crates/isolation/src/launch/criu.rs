@@ -14,7 +14,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags, open};
-use rustix::process::{PidfdGetfdFlags, WaitId, WaitIdOptions, pidfd_getfd, waitid};
+use rustix::process::{
+    Pid, PidfdGetfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_getfd, setpgid, waitid,
+};
 use serde::{Deserialize, Serialize};
 
 use super::channel::Channel;
@@ -227,13 +229,29 @@ fn become_root_of_the_sandbox() -> Result<(), Failure> {
 fn run_child(order: &CriuOrder, descriptors: &Descriptors, inherited: &[OwnedFd]) -> io::Result<Option<i32>> {
     match fork()? {
         Fork::Child => {
+            // Fails only for the leader of a session, which a new process is not.
+            let _ = setpgid(None, None);
             let Err(_) = become_criu(order, descriptors, inherited);
             exit_now(NOT_STARTED)
         }
-        Fork::Parent { pidfd, .. } => {
+        Fork::Parent { pid, pidfd } => {
+            // Until it is reaped, nobody else gets its number.
+            waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED | WaitIdOptions::NOWAIT)?;
+            if order.task == CriuTask::Dump {
+                end_helpers(pid);
+            }
             let status = waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED)?;
             Ok(status.and_then(|status| status.exit_status()))
         }
+    }
+}
+
+/// Ends processes that CRIU has started and not waited for, as when it was killed. They have the host's rights, and the guest
+/// would become their parent.
+fn end_helpers(criu: u32) {
+    if let Some(group) = Pid::from_raw(criu.cast_signed()) {
+        // There may be none.
+        let _ = kill_process_group(group, Signal::KILL);
     }
 }
 
