@@ -36,7 +36,7 @@ use isopod_isolation::launch::LaunchError;
 pub use clocks::SavedClocks;
 pub use criu::{Criu, check_criu};
 pub use processes::wait_until_untraced;
-pub use restore::{Restore, restore};
+pub use restore::{Restore, Stopped, go_on, restore};
 pub use save::{Save, Saving, save};
 pub use saved::{MEMORY, Saved};
 

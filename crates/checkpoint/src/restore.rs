@@ -55,8 +55,8 @@ pub struct Restore {
     pub restored: RestoredAs,
 }
 
-/// Restores the processes and lets them run. After an error, the sandbox cannot be used.
-pub async fn restore(restore: Restore) -> Result<(), MemoryError> {
+/// Restores the processes, stopped. After an error, the sandbox cannot be used.
+pub async fn restore(restore: Restore) -> Result<Stopped, MemoryError> {
     let guest = restore.guest.clone();
     let files = tokio::fs::File::open(restore.memory.join(FILES)).await.doing("open the files in memory")?;
     guest.restore_files(files).await?;
@@ -74,8 +74,7 @@ pub async fn restore(restore: Restore) -> Result<(), MemoryError> {
     });
     let (restored, restore) = restored.await??;
     guest.finish_restore(restore.restored).await?;
-    go_on(&restored, &restore.saved);
-    Ok(())
+    Ok(Stopped { restored, stay: restore.saved.stopped })
 }
 
 /// The guest is not trusted: it may hand over only what was saved, and not more than there is room for.
@@ -145,21 +144,31 @@ fn wait_for_helpers(restore: &Restore) -> Result<(), MemoryError> {
 }
 
 /// A restored process.
+#[derive(Debug)]
 struct Restored {
     pidfd: OwnedFd,
     /// Its pid in the sandbox.
     inside: Option<u32>,
 }
 
+impl Restored {
+    fn open(pid: u32) -> rustix::io::Result<Self> {
+        let number = Pid::from_raw(pid.cast_signed()).ok_or(rustix::io::Errno::SRCH)?;
+        Ok(Self { pidfd: pidfd_open(number, PidfdFlags::empty())?, inside: inside_pid(pid) })
+    }
+
+    fn is_among(&self, pids: &[u32]) -> bool {
+        self.inside.is_some_and(|inside| pids.contains(&inside))
+    }
+}
+
 /// Checks all processes but the guest.
 fn check_rights(restore: &Restore) -> Result<Vec<Restored>, MemoryError> {
     let mut restored = Vec::new();
     for pid in restore.cgroup.pids().into_iter().filter(|pid| *pid != restore.init) {
-        let number = Pid::from_raw(pid.cast_signed()).ok_or(rustix::io::Errno::SRCH);
-        let pidfd = number.and_then(|number| pidfd_open(number, PidfdFlags::empty()));
-        let pidfd = pidfd.doing("open a restored process")?;
+        let process = Restored::open(pid).doing("open a restored process")?;
         restore.rights.check(pid).map_err(MemoryError::Rights)?;
-        restored.push(Restored { pidfd, inside: inside_pid(pid) });
+        restored.push(process);
     }
     Ok(restored)
 }
@@ -173,10 +182,35 @@ fn end_root(restore: &Restore, restored: &[Restored]) -> Result<(), MemoryError>
     Ok(())
 }
 
-fn go_on(restored: &[Restored], saved: &Saved) {
-    let was_stopped = |process: &&Restored| process.inside.is_some_and(|inside| saved.stopped.contains(&inside));
-    for process in restored.iter().filter(|process| !was_stopped(process)) {
-        // It may have been killed.
-        let _ = pidfd_send_signal(&process.pidfd, Signal::CONT);
+/// Restored processes that have not run since they were saved. Nothing of the sandbox has changed until they go on.
+#[derive(Debug)]
+#[must_use = "they do not run until they go on"]
+pub struct Stopped {
+    restored: Vec<Restored>,
+    stay: Vec<u32>,
+}
+
+impl Stopped {
+    /// The pids in the sandbox of those that had been stopped before they were saved, and so stay stopped.
+    pub fn stay(&self) -> &[u32] {
+        &self.stay
     }
+
+    pub fn go_on(self) {
+        for process in self.restored.iter().filter(|process| !process.is_among(&self.stay)) {
+            // It may have been killed.
+            let _ = pidfd_send_signal(&process.pidfd, Signal::CONT);
+        }
+    }
+}
+
+/// Lets the restored processes of a sandbox go on for a server that died before it could, all but those that `stay`.
+pub fn go_on(cgroup: &SandboxCgroup, init: u32, stay: Vec<u32>) {
+    let opened =
+        cgroup.pids().into_iter().filter(|pid| *pid != init).filter_map(|pid| Some((pid, Restored::open(pid).ok()?)));
+    let opened: Vec<(u32, Restored)> = opened.collect();
+    // A pid may have become another process's since it was read.
+    let pids = cgroup.pids();
+    let restored = opened.into_iter().filter(|(pid, _)| pids.contains(pid)).map(|(_, process)| process).collect();
+    Stopped { restored, stay }.go_on();
 }

@@ -51,6 +51,10 @@ pub(crate) struct Record {
     /// The execution of the same sandbox that this one has taken the place of. Its record may still be there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) replaces: Option<ExecutionId>,
+    /// Its processes were restored and may still be stopped, because they go on once what was saved is given up. The pids in
+    /// the sandbox of those that stay stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) not_continued: Option<Vec<u32>>,
     /// The request, once it has an owner. Without one, the sandbox waits in a pool, and nobody adopts it.
     pub(crate) spec: Option<SandboxSpec>,
     pub(crate) state: NodeState,
@@ -96,6 +100,7 @@ impl Record {
             host_name: None,
             init: None,
             replaces: None,
+            not_continued: None,
             spec: None,
             state: NodeState::Running,
             saving: false,

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use isopod_checkpoint::{MemoryError, Restore, restore};
+use isopod_checkpoint::{MemoryError, Restore, Stopped, restore};
 use isopod_isolation::launch::RestoredRights;
 use isopod_wire::KernelFeatures;
 use isopod_wire::checkpoint::RestoredAs;
@@ -13,14 +13,15 @@ use crate::provision::{Provisioner, ReadySandbox};
 use crate::saved_memory::SavedMemory;
 
 impl Provisioner {
-    /// Restores the processes below the sandbox's guest, which has its settings. After an error, the sandbox cannot be used.
+    /// Restores the processes below the sandbox's guest, which has its settings. They are stopped. After an error, the sandbox
+    /// cannot be used.
     pub(crate) async fn restore_memory(
         &self,
         ready: &ReadySandbox,
         features: KernelFeatures,
         memory: SavedMemory,
         restored: RestoredAs,
-    ) -> Result<(), MemoryError> {
+    ) -> Result<Stopped, MemoryError> {
         let gone = || MemoryError::Refused("the new sandbox has ended".to_owned());
         let opened = File::open(&ready.directory).map_err(|_| gone())?;
         let init = ready.record.init.as_ref().ok_or_else(gone)?.pid;

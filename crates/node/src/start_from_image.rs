@@ -52,7 +52,8 @@ impl Provisioner {
             let set_up = set_up_without_owner(&directory, &manifest.template).await;
             set_up.map_err(io::Error::other).map_err(failed("set up the guest"))?;
         }
-        self.restore_memory(ready, KernelFeatures::default(), image.memory.clone(), RestoredAs::Start).await?;
+        let memory = image.memory.clone();
+        self.restore_memory(ready, KernelFeatures::default(), memory, RestoredAs::Start).await?.go_on();
         // Not earlier: processes may have the files open.
         let guest = checkpoint_client(&directory).map_err(failed("reach the guest"))?;
         Ok(guest.set_identity(HOST_NAME).await?)

@@ -51,12 +51,17 @@ fn boxes(state: &StateDir) -> PathBuf {
     state.path().join("homes/serve/boxes")
 }
 
+/// Null if there is none.
+fn record(execution: &Path) -> Value {
+    let text = std::fs::read(execution.join("record.json")).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
+
 /// The execution that is saved, if its record says so.
 fn saved_execution(state: &StateDir) -> Option<PathBuf> {
     let executions = std::fs::read_dir(boxes(state)).unwrap().filter_map(Result::ok).map(|entry| entry.path());
     executions.into_iter().find(|execution| {
-        let record = std::fs::read(execution.join("record.json")).unwrap_or_default();
-        let record: Value = serde_json::from_slice(&record).unwrap_or_default();
+        let record = record(execution);
         record["state"] == "saved" && record["init"].is_null()
     })
 }
@@ -137,6 +142,9 @@ async fn a_resume_that_did_not_survive_the_server_leaves_what_was_saved() {
     server.stop();
     let before = tempfile::tempdir_in(state.path()).unwrap();
     copy(&former, before.path());
+    let files_of = state.path().join("disk/areas").join(record(&former)["area"].as_str().unwrap());
+    let kept_files = before.path().join("files");
+    copy(&files_of, &kept_files);
     let database = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("isopod.db");
     let files = std::fs::read_dir(state.path()).unwrap().map(|entry| entry.unwrap().path());
     let files: Vec<PathBuf> = files.filter(|path| database(path.file_name().unwrap())).collect();
@@ -145,12 +153,11 @@ async fn a_resume_that_did_not_survive_the_server_leaves_what_was_saved() {
     let server = serve(&state);
     server.client().connect(sandbox.id(), None).await.unwrap();
     server.kill();
-    let running = std::fs::read_dir(boxes(&state)).unwrap().filter_map(Result::ok).find_map(|entry| {
-        let record: Value = serde_json::from_slice(&std::fs::read(entry.path().join("record.json")).ok()?).ok()?;
-        (record["spec"]["sandbox"] == sandbox.id().as_str()).then(|| record["init"]["pid"].as_i64())?
-    });
-    // A power cut in this moment ends the new execution, and the answer never reaches the database.
-    assert!(Command::new("kill").args(["-KILL", &running.unwrap().to_string()]).status().unwrap().success());
+    // A power cut before its processes went on ends the new execution, and the answer never reaches the database.
+    let (_, init) = running_execution(&state, &sandbox);
+    signal("KILL", init);
+    assert!(Command::new("find").arg(&files_of).args(["-mindepth", "1", "-delete"]).status().unwrap().success());
+    copy(&kept_files.join("."), &files_of);
     copy(&before.path().join(former.file_name().unwrap()), &boxes(&state));
     files.iter().for_each(|file| copy(&before.path().join(file.file_name().unwrap()), state.path()));
     drop(before);
@@ -158,6 +165,65 @@ async fn a_resume_that_did_not_survive_the_server_leaves_what_was_saved() {
     let server = serve(&state);
     let again = server.client().connect(sandbox.id(), None).await.unwrap();
     goes_on(&user_of(&again), 3).await;
+    assert!(again.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
+/// The directory of a sandbox's execution and the pid of its first process.
+fn running_execution(state: &StateDir, sandbox: &Sandbox) -> (PathBuf, u32) {
+    let executions = std::fs::read_dir(boxes(state)).unwrap().map(|entry| entry.unwrap().path());
+    let mut running = executions.filter_map(|execution| {
+        let record = record(&execution);
+        let is_it = record["spec"]["sandbox"] == sandbox.id().as_str();
+        is_it.then(|| record["init"]["pid"].as_u64())?.map(|pid| (execution, u32::try_from(pid).unwrap()))
+    });
+    running.next().unwrap()
+}
+
+fn signal(name: &str, pid: u32) {
+    assert!(Command::new("kill").args([format!("-{name}"), pid.to_string()]).status().unwrap().success());
+}
+
+fn children(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let lists = threads.map(|thread| std::fs::read_to_string(thread.unwrap().path().join("children")).unwrap());
+    lists.flat_map(|list| list.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn restored_programs_go_on_under_the_next_server_if_theirs_died_before() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state);
+    let sandbox = create(&server.client()).await;
+    let guest = user_of(&sandbox);
+    guest.start(StartProcess::shell(COUNTER)).await.unwrap();
+    let stopped = guest.start(StartProcess::shell("kill -STOP $$; exec sleep 600")).await.unwrap().pid();
+    let state_of = format!("cut -d' ' -f3 /proc/{stopped}/stat");
+    until("it stops itself", async || (output(&guest, &state_of).await == "T").then_some(())).await;
+    let counted = goes_on(&guest, 3).await;
+    pause_to_disk(&state, &sandbox).await;
+    let resumed = server.client().connect(sandbox.id(), None).await.unwrap();
+    let counted = goes_on(&user_of(&resumed), counted).await;
+    server.kill();
+    // As they are before the server lets them go on.
+    let (execution, init) = running_execution(&state, &sandbox);
+    let programs = children(init);
+    assert_eq!(programs.len(), 2, "{programs:?}");
+    programs.into_iter().for_each(|program| signal("STOP", program));
+    let mut changed = record(&execution);
+    assert!(changed.get("not_continued").is_none(), "{changed}");
+    changed["not_continued"] = [stopped].as_slice().into();
+    std::fs::write(execution.join("record.json"), serde_json::to_vec(&changed).unwrap()).unwrap();
+
+    let server = serve(&state);
+    let again = server.client().connect(sandbox.id(), None).await.unwrap();
+    goes_on(&user_of(&again), counted + 1).await;
+    assert_eq!(output(&user_of(&again), &state_of).await, "T", "it had stopped itself");
+    assert!(record(&execution).get("not_continued").is_none());
     assert!(again.kill().await.unwrap());
     server.stop();
     state.assert_nothing_left();

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isopod_checkpoint::MEMORY;
+use isopod_checkpoint::{MEMORY, go_on};
 use isopod_isolation::cgroup::SandboxCgroup;
 use isopod_wire::ExecutionId;
 use isopod_wire::node::{EndReason, Incarnation, NodeEvent, NodeState};
@@ -127,6 +127,10 @@ impl Sandboxes {
             self.finish_pause(&mut record, &processes.cgroup)?;
         }
         self.renew_policy(&record, slot)?;
+        if let Some(stay) = record.not_continued.take() {
+            go_on(&processes.cgroup, init.pid, stay);
+            record.save(&self.provisioner.home.execution_directory(&record.execution))?;
+        }
         let (is_saving, is_paused) = (record.saving, record.state == NodeState::Frozen);
         let sandbox = self.enter_record(record, Some(processes))?;
         if is_saving {

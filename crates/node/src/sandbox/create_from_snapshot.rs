@@ -83,7 +83,8 @@ impl Sandboxes {
         self.init_guest(ready, spec).await.map_err(failed)?;
         if let Some(memory) = memory {
             let restored = self.provisioner.restore_memory(ready, spec.features, memory, relation.restored()).await;
-            restored.map_err(|error: MemoryError| CreateError::Memory(isopod_wire::error_chain(&error)))?;
+            let failed = |error: MemoryError| CreateError::Memory(isopod_wire::error_chain(&error));
+            restored.map_err(failed)?.go_on();
         }
         if let (Relation::Copy, Some(name)) = (relation, &ready.record.host_name) {
             // Not earlier: processes may have the files open.

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use isopod_wire::ExecutionId;
+use isopod_wire::node::NodeError;
 
 use super::adopt::lives;
 use super::pause::save;
@@ -15,18 +16,25 @@ use crate::provision::Provisioner;
 use crate::record::Record;
 
 impl Sandboxes {
-    /// Removes what is left of an execution that another one has replaced: its record and its saved memory.
-    pub(super) async fn remove_replaced(&self, old: &Sandbox, inner: &mut Inner) {
-        let provisioner = Arc::clone(&self.provisioner);
-        let remains = Remains::of(&inner.record, &provisioner.home);
-        // So that the next server removes it too, if this one dies before the record is gone.
-        inner.ending = true;
-        inner.record.spec = None;
+    /// Gives up an execution that another one has replaced, so that the next server removes it if this one dies first. What
+    /// was saved is never used again from here on.
+    ///
+    /// # Errors If its record cannot be saved. Nothing has changed then.
+    pub(super) fn give_up_replaced(&self, old: &Sandbox, inner: &mut Inner) -> Result<Remains, NodeError> {
+        let remains = Remains::of(&inner.record, &self.provisioner.home);
+        let spec = inner.record.spec.take();
         if let Err(error) = save(old, inner, "give up") {
-            let error = &error as &dyn std::error::Error;
-            tracing::warn!(incarnation = %old.incarnation, error, "could not give up an earlier execution");
+            inner.record.spec = spec;
+            return Err(error);
         }
+        inner.ending = true;
         drop(inner.processes.take());
+        Ok(remains)
+    }
+
+    /// Removes what is left of an execution: its record and its saved memory.
+    pub(super) async fn remove_replaced(&self, remains: Remains) {
+        let provisioner = Arc::clone(&self.provisioner);
         // A panic leaves a record, which the next start finds.
         let _ = tokio::task::spawn_blocking(move || dispose(&provisioner.host, &remains)).await;
     }
@@ -45,9 +53,13 @@ impl Sandboxes {
         };
         tracing::info!(kept = %kept.execution, removed = %other.execution, "an earlier server died while one took the other's place");
         let remains = remains_beside(&other, &kept, &self.provisioner);
-        let provisioner = Arc::clone(&self.provisioner);
-        // A panic leaves a record, which the next start finds.
-        let _ = tokio::task::spawn_blocking(move || dispose(&provisioner.host, &remains)).await;
+        let mut given_up = other;
+        given_up.spec = None;
+        let directory = self.provisioner.home.execution_directory(&given_up.execution);
+        if let Err(error) = given_up.save(&directory) {
+            tracing::warn!(execution = %given_up.execution, %error, "could not give up an execution");
+        }
+        self.remove_replaced(remains).await;
     }
 }
 

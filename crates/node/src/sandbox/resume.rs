@@ -1,14 +1,16 @@
 //! Resumes a paused sandbox.
 
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use isopod_checkpoint::{MEMORY, MemoryError};
+use isopod_checkpoint::{MEMORY, MemoryError, Stopped};
 use isopod_wire::checkpoint::RestoredAs;
 use isopod_wire::node::{Incarnation, NodeError, NodeState, SandboxSpec};
 
 use super::pause::{failed, save, undo};
 use super::watch::blockable_exit;
 use super::{Inner, Processes, Sandbox, Sandboxes};
+use crate::disposal::Remains;
 use crate::guest_request;
 use crate::provision::{LayerSource, Plan, ProvisionError, Provisioner, ReadySandbox};
 use crate::record::{Record, random_execution_id};
@@ -71,15 +73,17 @@ impl Sandboxes {
             (Err(error), _) => Err(failed(sandbox, "resume", error)),
             (Ok(()), Some(memory)) => {
                 let restored = self.provisioner.restore_memory(&ready, spec.features, memory, RestoredAs::Itself).await;
-                restored.map_err(|error| not_restored(&sandbox.incarnation, &error))
+                restored.map(Some).map_err(|error| not_restored(&sandbox.incarnation, &error))
             }
-            (Ok(()), None) => Ok(()),
+            (Ok(()), None) => Ok(None),
         };
-        if let Err(error) = started {
-            self.discard(ready).await;
-            return Err(error);
+        match started {
+            Ok(stopped) => self.replace(sandbox, inner, ready, spec, stopped).await,
+            Err(error) => {
+                self.discard(ready).await;
+                Err(error)
+            }
         }
-        self.replace(sandbox, inner, ready, spec).await
     }
 
     /// The processes of a sandbox that is saved.
@@ -124,28 +128,36 @@ impl Sandboxes {
 
     /// Replaces the old execution. The new record takes over the writable layer before the old one gives it up, so at least
     /// one of them owns it at any moment. While both do, the new one says which it replaces.
+    ///
+    /// Restored processes go on once what was saved is given up, and so it never meets files that they have changed since.
     async fn replace(
         self: &Arc<Self>,
         old: &Sandbox,
         old_inner: &mut Inner,
         mut ready: ReadySandbox,
         spec: SandboxSpec,
+        stopped: Option<Stopped>,
     ) -> Result<Incarnation, NodeError> {
         let directory = ready.directory.clone();
         ready.record.spec = Some(spec);
-        ready.record.area = old_inner.record.area.clone();
         ready.record.replaces = Some(old.incarnation.execution.clone());
-        let opened = guest_request::open_socket(&directory);
-        let socket = match opened.and_then(|socket| ready.record.save(&directory).map(|()| socket)) {
-            Ok(socket) => socket,
+        ready.record.not_continued = stopped.as_ref().map(|stopped| stopped.stay().to_vec());
+        let (socket, remains) = match self.hand_over(old, old_inner, &mut ready) {
+            Ok(handed_over) => handed_over,
             Err(error) => {
-                // The layer stays with the old record.
-                ready.record.area = None;
-                let provisioner = Arc::clone(&self.provisioner);
-                tokio::task::spawn_blocking(move || provisioner.discard_ready(ready));
-                return Err(failed(old, "resume", error));
+                self.discard(ready).await;
+                return Err(error);
             }
         };
+        if let Some(stopped) = stopped {
+            stopped.go_on();
+            ready.record.not_continued = None;
+            // If this fails, the next server has them go on once more.
+            let saved = ready.record.save(&directory);
+            let _ = saved.inspect_err(
+                |error| tracing::warn!(incarnation = %old.incarnation, %error, "could not save the record"),
+            );
+        }
         let (processes, record) = Processes::of(ready, socket);
         let incarnation = Incarnation { sandbox: old.incarnation.sandbox.clone(), execution: record.execution.clone() };
         let (pidfd, blockable) = (Arc::clone(&processes.pidfd), blockable_exit(&record));
@@ -153,10 +165,28 @@ impl Sandboxes {
         let sandbox = Sandbox::new(incarnation.clone(), directory, inner);
         self.by_id().insert(incarnation.sandbox.clone(), Arc::clone(&sandbox));
         self.watch(sandbox, pidfd, blockable);
-        // The new record has it. Slot and processes were removed when the old execution was stopped.
-        old_inner.record.area = None;
-        self.remove_replaced(old, old_inner).await;
+        self.remove_replaced(remains).await;
         Ok(incarnation)
+    }
+
+    /// Hands the writable layer over to the new execution. Returns the new guest's socket, and what is left of the old one,
+    /// whose slot and processes were removed when it was stopped.
+    ///
+    /// # Errors The layer stays with the old record.
+    fn hand_over(
+        &self,
+        old: &Sandbox,
+        old_inner: &mut Inner,
+        ready: &mut ReadySandbox,
+    ) -> Result<(OwnedFd, Remains), NodeError> {
+        let socket = guest_request::open_socket(&ready.directory).map_err(|error| failed(old, "resume", error))?;
+        ready.record.area = old_inner.record.area.take();
+        let saved = ready.record.save(&ready.directory).map_err(|error| failed(old, "resume", error));
+        let given_up = saved.and_then(|()| self.give_up_replaced(old, old_inner));
+        if given_up.is_err() {
+            old_inner.record.area = ready.record.area.take();
+        }
+        Ok((socket, given_up?))
     }
 }
 

@@ -8,6 +8,7 @@ use isopod_wire::node::{CreateError, Incarnation, NodeError, NodeState};
 use super::Sandboxes;
 use super::create_from_snapshot::Relation;
 use super::pause::failed;
+use crate::disposal::Remains;
 
 impl Sandboxes {
     /// The sandbox goes on until the one from the snapshot is there, and then makes way for it.
@@ -36,7 +37,12 @@ impl Sandboxes {
             inner.ending = false;
             return entered;
         }
-        self.remove_replaced(&old, &mut inner).await;
+        let remains = self.give_up_replaced(&old, &mut inner).unwrap_or_else(|error| {
+            let error = &error as &dyn std::error::Error;
+            tracing::warn!(incarnation = %old.incarnation, error, "could not give up an earlier execution");
+            Remains::of(&inner.record, &self.provisioner.home)
+        });
+        self.remove_replaced(remains).await;
         entered
     }
 }
