@@ -65,6 +65,7 @@ pub async fn restore(restore: Restore) -> Result<Stopped, MemoryError> {
     let restored = blocking(move || {
         run(&restore, &ends)?;
         wait_for_helpers(&restore)?;
+        check_filters(&restore)?;
         // Frozen, because a process that is only stopped can have itself continued.
         restore.cgroup.freeze().map_err(io::Error::other).doing("look at the restored processes")?;
         let restored = check_rights(&restore)?;
@@ -141,6 +142,13 @@ fn wait_for_helpers(restore: &Restore) -> Result<(), MemoryError> {
         std::thread::sleep(HELPERS_PAUSE);
     }
     Ok(())
+}
+
+/// Not while they are frozen, because some freezers keep a process from its tracer too.
+fn check_filters(restore: &Restore) -> Result<(), MemoryError> {
+    let Some(filters) = &restore.saved.filters else { return Ok(()) };
+    let pids = || restore.cgroup.pids().into_iter().filter(|pid| *pid != restore.init).collect();
+    filters.check(pids).map_err(MemoryError::Rights)
 }
 
 /// A restored process.

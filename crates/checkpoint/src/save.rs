@@ -12,7 +12,7 @@ use isopod_guest_client::Connector;
 use isopod_guest_client::checkpoint::{Checkpoint, CheckpointError};
 use isopod_isolation::backend::Backend;
 use isopod_isolation::cgroup::{SandboxCgroup, StoppedProcesses};
-use isopod_isolation::launch::{CriuRequest, CriuTask, RestoredRights, namespaces_of};
+use isopod_isolation::launch::{CriuRequest, CriuTask, RestoredRights, SandboxFilters, namespaces_of};
 use isopod_isolation::sys::mount::clone_tree;
 use isopod_wire::checkpoint::{Connection, Held};
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
@@ -160,15 +160,18 @@ fn dump(save: &Save, held: Held, pids: &[u32], before: &[u32]) -> Result<Saved, 
     let arguments = dump_arguments(root, &connections, &examined.external_files, examined.has_inotify);
     // It could start processes beside CRIU, which suspends the filters of those that it saves.
     pidfd_send_signal(&*save.pidfd, Signal::STOP).doing("stop the guest")?;
-    let dumped = run(save, &images, &arguments).and_then(|()| check_source(save));
+    let dumped = run(save, &images, &arguments)
+        .and_then(|()| check_source(save))
+        .and_then(|()| SandboxFilters::of(save.init).doing("read the sandbox's system call filter"));
     pidfd_send_signal(&*save.pidfd, Signal::CONT).doing("let the guest go on")?;
-    dumped?;
+    let filters = dumped?;
     images::adapt_files(&images, &examined.external_files).doing("change an image")?;
     let mut saved = Saved::new(root, unique(connections));
     saved.pids = examined.pids;
     saved.pids.push(root);
     saved.stopped = before.iter().filter_map(|pid| inside_pid(*pid)).collect();
     saved.boot_id = boot_id_of(save.init);
+    saved.filters = Some(filters);
     saved.clocks = Some(SavedClocks::of(save.init, &save.host_boot).doing("read the sandbox's clocks")?);
     Ok(saved)
 }

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use isopod_isolation::launch::SandboxFilters;
 use isopod_wire::checkpoint::Connection;
 use serde::{Deserialize, Serialize};
 
@@ -39,11 +40,23 @@ pub struct Saved {
     /// Earlier versions did not save them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clocks: Option<SavedClocks>,
+    /// Each process has one of these. Earlier versions did not save them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) filters: Option<SandboxFilters>,
 }
 
 impl Saved {
     pub(crate) fn new(root: u32, connections: Vec<Connection>) -> Self {
-        Self { version: VERSION, root, pids: Vec::new(), stopped: Vec::new(), connections, boot_id: None, clocks: None }
+        Self {
+            version: VERSION,
+            root,
+            pids: Vec::new(),
+            stopped: Vec::new(),
+            connections,
+            boot_id: None,
+            clocks: None,
+            filters: None,
+        }
     }
 
     /// Written last: without it, nothing is saved.

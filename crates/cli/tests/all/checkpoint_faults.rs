@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use crate::common;
+use crate::{common, memory};
 
 use std::fs;
 use std::path::Path;
@@ -14,9 +14,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::{Server, has_criu};
-use isopod_client::guest::{Guest, StartProcess};
+use isopod_client::guest::StartProcess;
 use isopod_client::sandbox::{ListSnapshots, NewSandbox, NewSnapshot, Sandbox};
 use isopod_testkit::StateDir;
+use memory::{executions, until, user_of};
 use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
@@ -30,22 +31,7 @@ const MOMENTS: [Duration; 5] = [
 ];
 
 fn serve(state: &StateDir, save_paused_after: &str) -> Server {
-    let arguments = ["serve", "--prepare", "none", "--save-paused-after", save_paused_after];
-    Server::start(state.isopod().command(&arguments))
-}
-
-fn user_of(sandbox: &Sandbox) -> Guest {
-    sandbox.guest().clone().with_user("user")
-}
-
-async fn until<T>(what: &str, mut found: impl AsyncFnMut() -> Option<T>) -> T {
-    for _ in 0..600 {
-        if let Some(found) = found().await {
-            return found;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("{what}: not within 30 seconds");
+    memory::serve(state, &["--save-paused-after", save_paused_after])
 }
 
 /// Two processes and a few threads that count.
@@ -65,8 +51,7 @@ while True:
     time.sleep(0.01)\"";
 
 async fn start_counting(server: &Server) -> Sandbox {
-    let new = NewSandbox::new("base").timeout(Duration::from_secs(300));
-    let sandbox = server.client().create(new).await.unwrap();
+    let sandbox = memory::create(&server.client(), "base").await;
     user_of(&sandbox).start(StartProcess::shell(COUNTER)).await.unwrap();
     goes_on(&sandbox).await;
     sandbox
@@ -229,9 +214,7 @@ async fn a_guest_that_is_killed_while_it_is_saved_ends_its_sandbox_and_leaves_no
 
 /// The record of a sandbox.
 fn record(state: &StateDir, sandbox: &str) -> Option<Value> {
-    let boxes = fs::read_dir(state.path().join("homes/serve/boxes")).unwrap().filter_map(Result::ok);
-    let records =
-        boxes.filter_map(|entry| serde_json::from_slice(&fs::read(entry.path().join("record.json")).ok()?).ok());
-    let mut own = records.filter(|record: &Value| record["spec"]["sandbox"] == sandbox && record["snapshot"].is_null());
+    let records = executions(state).into_iter().map(|execution| memory::record(&execution));
+    let mut own = records.filter(|record| record["spec"]["sandbox"] == sandbox && record["snapshot"].is_null());
     own.next()
 }

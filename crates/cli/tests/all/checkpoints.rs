@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use crate::common;
+use crate::{common, memory};
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,19 +13,16 @@ use common::{Server, has_criu};
 use isopod_client::guest::{Event, Guest, Process, StartProcess};
 use isopod_client::sandbox::{Client, ListSnapshots, NewSandbox, NewSnapshot, Sandbox};
 use isopod_testkit::StateDir;
+use memory::{executions, until, user_of};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
 
 fn serve(state: &StateDir) -> Server {
-    Server::start(state.isopod().command(&["serve", "--prepare", "none", "--save-paused-after", "1"]))
-}
-
-fn user_of(sandbox: &Sandbox) -> Guest {
-    sandbox.guest().clone().with_user("user")
+    memory::serve(state, &["--save-paused-after", "1"])
 }
 
 async fn create(client: &Client) -> Sandbox {
-    client.create(NewSandbox::new("base").timeout(Duration::from_secs(300))).await.unwrap()
+    memory::create(client, "base").await
 }
 
 async fn text(guest: &Guest, path: &str) -> String {
@@ -37,20 +34,10 @@ async fn output(guest: &Guest, command: &str) -> String {
     String::from_utf8(guest.run(command).await.unwrap().stdout.to_vec()).unwrap()
 }
 
-async fn until<T>(what: &str, mut found: impl AsyncFnMut() -> Option<T>) -> T {
-    for _ in 0..600 {
-        if let Some(found) = found().await {
-            return found;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("{what}: not within 30 seconds");
-}
-
 /// The directories of saved processes below a state directory.
 fn saved(state: &StateDir) -> Vec<PathBuf> {
-    let boxes = std::fs::read_dir(state.path().join("homes/serve/boxes")).unwrap().filter_map(Result::ok);
-    boxes.map(|entry| entry.path().join("memory")).filter(|memory| memory.join("saved.json").exists()).collect()
+    let memories = executions(state).into_iter().map(|execution| execution.join("memory"));
+    memories.filter(|memory| memory.join("saved.json").exists()).collect()
 }
 
 /// Two commands that talk over a Unix socket and over TCP, and count together: the server's end is one process, the client's

@@ -10,6 +10,8 @@ mod builds;
 mod cable;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../memory/mod.rs"]
+mod memory;
 #[path = "../pty/mod.rs"]
 mod pty;
 #[path = "../served/mod.rs"]

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use crate::common;
+use crate::{common, memory};
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,6 +14,7 @@ use common::{Server, has_criu};
 use isopod_client::guest::{Guest, StartProcess};
 use isopod_client::sandbox::{Client, NewSandbox, NewSnapshot, Sandbox};
 use isopod_testkit::StateDir;
+use memory::{boxes, executions, record, until, user_of};
 use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
@@ -22,45 +23,20 @@ const LONG_UPTIME: i64 = 1_000_000_000;
 const NANOS: i64 = 1_000_000_000;
 
 fn serve(state: &StateDir) -> Server {
-    Server::start(state.isopod().command(&["serve", "--prepare", "none", "--save-paused-after", "1"]))
+    memory::serve(state, &["--save-paused-after", "1"])
 }
 
 async fn create(client: &Client) -> Sandbox {
-    client.create(NewSandbox::new("base").timeout(Duration::from_secs(300))).await.unwrap()
-}
-
-fn user_of(sandbox: &Sandbox) -> Guest {
-    sandbox.guest().clone().with_user("user")
+    memory::create(client, "base").await
 }
 
 async fn output(guest: &Guest, command: &str) -> String {
     String::from_utf8(guest.run(command).await.unwrap().stdout.to_vec()).unwrap().trim().to_owned()
 }
 
-async fn until<T>(what: &str, mut found: impl AsyncFnMut() -> Option<T>) -> T {
-    for _ in 0..600 {
-        if let Some(found) = found().await {
-            return found;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("{what}: not within 30 seconds");
-}
-
-fn boxes(state: &StateDir) -> PathBuf {
-    state.path().join("homes/serve/boxes")
-}
-
-/// Null if there is none.
-fn record(execution: &Path) -> Value {
-    let text = std::fs::read(execution.join("record.json")).unwrap_or_default();
-    serde_json::from_slice(&text).unwrap_or_default()
-}
-
 /// The execution that is saved, if its record says so.
 fn saved_execution(state: &StateDir) -> Option<PathBuf> {
-    let executions = std::fs::read_dir(boxes(state)).unwrap().filter_map(Result::ok).map(|entry| entry.path());
-    executions.into_iter().find(|execution| {
+    executions(state).into_iter().find(|execution| {
         let record = record(execution);
         record["state"] == "saved" && record["init"].is_null()
     })
@@ -172,8 +148,7 @@ async fn a_resume_that_did_not_survive_the_server_leaves_what_was_saved() {
 
 /// The directory of a sandbox's execution and the pid of its first process.
 fn running_execution(state: &StateDir, sandbox: &Sandbox) -> (PathBuf, u32) {
-    let executions = std::fs::read_dir(boxes(state)).unwrap().map(|entry| entry.unwrap().path());
-    let mut running = executions.filter_map(|execution| {
+    let mut running = executions(state).into_iter().filter_map(|execution| {
         let record = record(&execution);
         let is_it = record["spec"]["sandbox"] == sandbox.id().as_str();
         is_it.then(|| record["init"]["pid"].as_u64())?.map(|pid| (execution, u32::try_from(pid).unwrap()))
@@ -225,6 +200,35 @@ async fn restored_programs_go_on_under_the_next_server_if_theirs_died_before() {
     assert_eq!(output(&user_of(&again), &state_of).await, "T", "it had stopped itself");
     assert!(record(&execution).get("not_continued").is_none());
     assert!(again.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_would_come_back_without_the_sandboxs_filter_does_not_run() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state);
+    let client = server.client();
+    let sandbox = create(&client).await;
+    user_of(&sandbox).start(StartProcess::shell(COUNTER)).await.unwrap();
+    let counted = goes_on(&user_of(&sandbox), 3).await;
+    let saved = pause_to_disk(&state, &sandbox).await.join("memory/saved.json");
+    let right = std::fs::read(&saved).unwrap();
+    let mut wrong: Value = serde_json::from_slice(&right).unwrap();
+    let filters = wrong["filters"].as_array_mut().unwrap();
+    assert!(!filters.is_empty());
+    // What it was saved with is another one, as if its images had been changed.
+    filters.iter_mut().for_each(|filter| *filter = filter.as_str().unwrap().replacen("20", "21", 1).into());
+    std::fs::write(&saved, serde_json::to_vec(&wrong).unwrap()).unwrap();
+    let refused = client.connect(sandbox.id(), None).await.unwrap_err().to_string();
+    assert!(refused.contains("its system call filter is not the sandbox's"), "{refused}");
+    std::fs::write(&saved, right).unwrap();
+    let resumed = client.connect(sandbox.id(), None).await.unwrap();
+    goes_on(&user_of(&resumed), counted).await;
+    assert!(resumed.kill().await.unwrap());
     server.stop();
     state.assert_nothing_left();
 }

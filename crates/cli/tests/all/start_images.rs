@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use crate::builds;
-use crate::common;
+use crate::{common, memory};
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,6 +15,7 @@ use isopod_testkit::{Finished, StateDir};
 
 use builds::context;
 use common::{KEY, Server, has_criu};
+use memory::{executions, record};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
 
@@ -32,8 +33,7 @@ http.server.HTTPServer(('', 3000), Answer).serve_forever()
 "#;
 
 fn serve(state: &StateDir, options: &[&str]) -> Server {
-    let words = [&["serve", "--prepare", "none", "--registry-mirror", "offline"], options].concat();
-    Server::start(state.isopod().command(&words))
+    memory::serve(state, &[&["--registry-mirror", "offline"], options].concat())
 }
 
 fn cli(state: &StateDir, server: &Server, words: &[&str]) -> Finished {
@@ -45,12 +45,9 @@ fn cli(state: &StateDir, server: &Server, words: &[&str]) -> Finished {
 
 /// The directories of start images below a state directory.
 fn images(state: &StateDir) -> Vec<PathBuf> {
-    let boxes = std::fs::read_dir(state.path().join("homes/serve/boxes")).unwrap().filter_map(Result::ok);
-    let is_image = |path: &PathBuf| {
-        let record = std::fs::read_to_string(path.join("record.json")).unwrap_or_default();
-        record.contains("start_image") && path.join("memory/saved.json").exists()
-    };
-    boxes.map(|entry| entry.path()).filter(is_image).collect()
+    let is_image =
+        |path: &PathBuf| record(path).get("start_image").is_some() && path.join("memory/saved.json").exists();
+    executions(state).into_iter().filter(is_image).collect()
 }
 
 fn build_service(state: &StateDir, server: &Server) -> Finished {
@@ -61,7 +58,7 @@ fn build_service(state: &StateDir, server: &Server) -> Finished {
 }
 
 async fn create(server: &Server, template: &str) -> Sandbox {
-    server.client().create(NewSandbox::new(template).timeout(Duration::from_secs(300))).await.unwrap()
+    memory::create(&server.client(), template).await
 }
 
 async fn output(sandbox: &Sandbox, command: &str) -> String {

@@ -42,7 +42,7 @@ pub use enter::{Enter, ZygoteMessage, ZygoteSocket, namespaces_of, zygote_pair};
 use isopod_wire::KernelFeatures;
 use message::{InterpreterOrder, LaunchOrder, PrepareOrder, Progress, RoleOrder, SpawnerReply, SpawnerRequest};
 pub use proc_overrides::ProcOverrides;
-pub use restored::RestoredRights;
+pub use restored::{RestoredRights, SandboxFilters};
 pub use root::takes_many_layers;
 use serde::{Deserialize, Serialize};
 pub use spawner::{SpawnerOptions, run_spawner};

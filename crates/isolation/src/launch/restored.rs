@@ -3,12 +3,18 @@
 //! The images decide which ids, capabilities and filters a restored process gets. They were read from processes that are not
 //! trusted, by a program that traced them. So what came out of it is compared with what the sandbox allows.
 
+use std::collections::BTreeSet;
 use std::fs;
+use std::io;
+use std::path::Path;
 
 use isopod_wire::KernelFeatures;
+use serde::{Deserialize, Serialize};
 
 use super::admission::check_place;
 use crate::capabilities::allowed_mask;
+use crate::seccomp::{bytes_of, sandbox_filter_bytes};
+use crate::sys::ptrace::filters_of;
 
 /// How many ids a sandbox has.
 const RANGE: u32 = 65_536;
@@ -62,6 +68,63 @@ impl RestoredRights {
         }
         Ok(())
     }
+}
+
+/// The system call filters of a sandbox, in hexadecimal. Each of its processes has one of them: that of its first process, or
+/// the one that a zygote's child loads when it enters. They are of different versions if the server was upgraded in between.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SandboxFilters(BTreeSet<String>);
+
+impl SandboxFilters {
+    /// Those of a sandbox whose first process has no filter but the launcher's.
+    pub fn of(init: u32) -> io::Result<Self> {
+        let own = on_a_thread(|| filters_of(init))?;
+        let own =
+            own.first().ok_or_else(|| io::Error::other("the sandbox's first process has no system call filter"))?;
+        Ok(Self([bytes_of(own), sandbox_filter_bytes()].into_iter().map(hex::encode).collect()))
+    }
+
+    /// Checks all threads of stopped processes, and those that are started meanwhile: a thread keeps its filters, and what it
+    /// starts gets them too. The error says which process has not the filter of the sandbox.
+    pub fn check(&self, pids: impl Fn() -> Vec<u32> + Send) -> Result<(), String> {
+        on_a_thread(move || {
+            let mut checked = BTreeSet::new();
+            loop {
+                let found: BTreeSet<u32> = pids().into_iter().flat_map(threads_of).collect();
+                let mut new = found.difference(&checked).copied().collect::<Vec<_>>().into_iter().peekable();
+                if new.peek().is_none() {
+                    return Ok(());
+                }
+                new.try_for_each(|thread| self.check_thread(thread))?;
+                checked.extend(found);
+            }
+        })
+    }
+
+    fn check_thread(&self, thread: u32) -> Result<(), String> {
+        let filters = match filters_of(thread) {
+            // It has ended.
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return Ok(()),
+            filters => filters.map_err(|error| format!("its system call filters cannot be read: {error}"))?,
+        };
+        match filters.iter().any(|filter| self.0.contains(&hex::encode(bytes_of(filter)))) {
+            true => Ok(()),
+            false => Err("its system call filter is not the sandbox's".to_owned()),
+        }
+    }
+}
+
+fn threads_of(pid: u32) -> Vec<u32> {
+    let Ok(threads) = fs::read_dir(Path::new("/proc").join(pid.to_string()).join("task")) else { return Vec::new() };
+    threads.filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// What a thread traces is let go at its end, whatever happens.
+fn on_a_thread<T: Send>(task: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| match scope.spawn(task).join() {
+        Ok(done) => done,
+        Err(panic) => std::panic::resume_unwind(panic),
+    })
 }
 
 #[cfg(test)]

@@ -22,11 +22,16 @@ pub(crate) fn zygote_filter() -> Vec<Instruction> {
 
 /// Returns the program of a sandbox without features in the kernel's format, for processes that come from outside and load it themselves.
 pub fn sandbox_filter_bytes() -> Vec<u8> {
+    bytes_of(&sandbox_filter(KernelFeatures::default()))
+}
+
+/// A program in the kernel's format.
+pub(crate) fn bytes_of(program: &[Instruction]) -> Vec<u8> {
     let bytes = |instruction: &Instruction| {
         let Instruction { code, jump_true, jump_false, operand } = *instruction;
         let ([code_low, code_high], operand) = (code.to_ne_bytes(), operand.to_ne_bytes());
         let [a, b, c, d] = operand;
         [code_low, code_high, jump_true, jump_false, a, b, c, d]
     };
-    sandbox_filter(KernelFeatures::default()).iter().flat_map(bytes).collect()
+    program.iter().flat_map(bytes).collect()
 }

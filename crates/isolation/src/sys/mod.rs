@@ -13,6 +13,7 @@ pub mod ns;
 pub mod peer;
 pub mod process;
 pub mod project_quota;
+pub mod ptrace;
 pub mod seccomp;
 pub mod signal;
 pub mod socket;

@@ -1,0 +1,55 @@
+//! What tests of saved memory share.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use isopod_client::guest::Guest;
+use isopod_client::sandbox::{Client, NewSandbox, Sandbox};
+use isopod_testkit::StateDir;
+use serde_json::Value;
+
+use crate::common::Server;
+
+/// A server that makes no template by itself.
+pub(crate) fn serve(state: &StateDir, options: &[&str]) -> Server {
+    Server::start(state.isopod().command(&[&["serve", "--prepare", "none"], options].concat()))
+}
+
+pub(crate) async fn create(client: &Client, template: &str) -> Sandbox {
+    client.create(NewSandbox::new(template).timeout(Duration::from_secs(300))).await.unwrap()
+}
+
+pub(crate) fn user_of(sandbox: &Sandbox) -> Guest {
+    sandbox.guest().clone().with_user("user")
+}
+
+pub(crate) async fn until<T>(what: &str, mut found: impl AsyncFnMut() -> Option<T>) -> T {
+    for _ in 0..600 {
+        if let Some(found) = found().await {
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("{what}: not within 30 seconds");
+}
+
+/// The directory of all executions below a state directory.
+pub(crate) fn boxes(state: &StateDir) -> PathBuf {
+    state.path().join("homes/serve/boxes")
+}
+
+/// The directories of executions below a state directory.
+pub(crate) fn executions(state: &StateDir) -> Vec<PathBuf> {
+    executions_in(state.path())
+}
+
+pub(crate) fn executions_in(state: &Path) -> Vec<PathBuf> {
+    let boxes = std::fs::read_dir(state.join("homes/serve/boxes")).unwrap();
+    boxes.filter_map(|entry| Some(entry.ok()?.path())).collect()
+}
+
+/// The record of an execution. Null if there is none.
+pub(crate) fn record(execution: &Path) -> Value {
+    let text = std::fs::read(execution.join("record.json")).unwrap_or_default();
+    serde_json::from_slice(&text).unwrap_or_default()
+}
