@@ -19,6 +19,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
+import java.util.concurrent.TimeUnit;
 import java.util.stream.Collectors;
 import jdk.jshell.DeclarationSnippet;
 import jdk.jshell.Diag;
@@ -41,6 +42,8 @@ public class JavaKernel {
     };
     /** A stop before the code runs has no effect, so it is repeated until the cell ends. */
     private static final int STOP_MILLISECONDS = 50;
+    /** A stop can hit the other machine while it writes to this one, which then waits for the rest. And a cell may catch it. */
+    private static final int GIVE_UP_SECONDS = 10;
 
     private final PrintStream driver = System.out;
     private final BlockingQueue<String> cells = new LinkedBlockingQueue<>();
@@ -108,8 +111,18 @@ public class JavaKernel {
     private void interrupt() {
         isInterrupted = isRunning;
         Thread stopper = new Thread(() -> {
+            long start = System.nanoTime();
             while (isRunning && isInterrupted) {
-                shell.stop();
+                if (System.nanoTime() - start > TimeUnit.SECONDS.toNanos(GIVE_UP_SECONDS)) {
+                    // The driver reports it, and starts another kernel for the next cell.
+                    Runtime.getRuntime().halt(1);
+                }
+                try {
+                    shell.stop();
+                } catch (RuntimeException failed) {
+                    // The debugger of the other machine met a thread that changed meanwhile. The next try finds it as it is.
+                    failed.printStackTrace();
+                }
                 try {
                     Thread.sleep(STOP_MILLISECONDS);
                 } catch (InterruptedException impossible) {

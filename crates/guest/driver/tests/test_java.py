@@ -84,13 +84,32 @@ class Java(LanguageCase):
     def test_an_interrupt_keeps_the_state(self):
         bridge = self.bridge()
         bridge.run("int kept = 1")
-        for code in ("while (true) {}", "Thread.sleep(600_000)", "while (true) System.out.println(1);", "int[] waits = {0}; synchronized (waits) { waits.wait(); }"):
+        for code in ("while (true) {}", "Thread.sleep(600_000)", "int[] waits = {0}; synchronized (waits) { waits.wait(); }"):
             bridge.send(code)
             bridge.interrupt_when_counted()
             self.assertEqual(bridge.finish().error["name"], INTERRUPTED, code)
             cell = bridge.run("kept++; System.out.println(kept)")
             self.assertEqual(cell.errors, [], code)
-        self.assertEqual(bridge.run("kept").text, "5")
+        self.assertEqual(bridge.run("kept").text, "4")
+
+    def test_an_interrupt_ends_what_prints_without_an_end(self):
+        """If it hits a write between the two virtual machines, the state is lost."""
+        bridge = self.bridge()
+        bridge.run("1")
+        bridge.send("while (true) System.out.println(1);")
+        bridge.interrupt_when_counted()
+        self.assertEqual(bridge.finish().error["name"], INTERRUPTED)
+        self.assertEqual(bridge.run("1 + 1").text, "2")
+
+    def test_a_cell_that_cannot_be_interrupted_ends_its_kernel(self):
+        bridge = self.bridge()
+        bridge.run("int lost = 1")
+        bridge.send("while (true) try { Thread.sleep(1); } catch (Throwable all) {}")
+        bridge.interrupt_when_counted()
+        error = bridge.finish().error
+        self.assertEqual(error["name"], INTERRUPTED)
+        self.assertIn("state is lost", error["value"])
+        self.assertEqual(bridge.run("1 + 1").text, "2")
 
     def test_an_exit_ends_the_kernel(self):
         bridge = self.bridge()
