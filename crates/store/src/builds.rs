@@ -176,33 +176,10 @@ impl Store {
     /// Marks the build as ready. From now on its tags name it.
     pub async fn finish_build(&self, build: &Build, node_template: &str, size: i64) -> Result<bool, StoreError> {
         let failed = StoreError::doing("record a finished build");
-        let now = Timestamp::now();
         let mut transaction = self.write.begin().await.map_err(&failed)?;
-        let done = query(
-            "UPDATE template_builds SET status = 'ready', node_template = ?, size = ?, finished_at = ? \
-             WHERE id = ? AND status = 'building'",
-        )
-        .bind(node_template)
-        .bind(size)
-        .bind(now.0)
-        .bind(&build.id)
-        .execute(&mut transaction)
-        .await
-        .map_err(&failed)?;
-        if done.rows_affected() == 0 {
-            return Ok(false);
-        }
-        for tag in &build.tags {
-            assign(&mut transaction, &build.template, tag, &build.id, now).await.map_err(&failed)?;
-        }
-        query("UPDATE templates SET updated_at = ? WHERE id = ?")
-            .bind(now.0)
-            .bind(&build.template)
-            .execute(&mut transaction)
-            .await
-            .map_err(&failed)?;
+        let is_there = finish(&mut transaction, build, node_template, size).await.map_err(&failed)?;
         transaction.commit().await.map_err(&failed)?;
-        Ok(true)
+        Ok(is_there)
     }
 
     pub async fn fail_build(&self, id: &str, reason: &BuildReason) -> Result<(), StoreError> {
@@ -297,6 +274,35 @@ impl Store {
         transaction.commit().await.map_err(&failed)?;
         Ok(removed)
     }
+}
+
+/// Returns whether the build was still there.
+pub(super) async fn finish(
+    transaction: &mut Transaction,
+    build: &Build,
+    node_template: &str,
+    size: i64,
+) -> Result<bool, sqlx::Error> {
+    let now = Timestamp::now();
+    let done = query(
+        "UPDATE template_builds SET status = 'ready', node_template = ?, size = ?, finished_at = ? \
+         WHERE id = ? AND status = 'building'",
+    )
+    .bind(node_template)
+    .bind(size)
+    .bind(now.0)
+    .bind(&build.id)
+    .execute(&mut *transaction)
+    .await?;
+    if done.rows_affected() == 0 {
+        return Ok(false);
+    }
+    for tag in &build.tags {
+        assign(transaction, &build.template, tag, &build.id, now).await?;
+    }
+    let updated = query("UPDATE templates SET updated_at = ? WHERE id = ?").bind(now.0).bind(&build.template);
+    updated.execute(transaction).await?;
+    Ok(true)
 }
 
 async fn assign(

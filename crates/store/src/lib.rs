@@ -71,7 +71,7 @@ pub use runs::{InvocationRow, NodeRow, RunRow, RunStatus, RunTurn};
 pub use sandbox_state::{Ending, State};
 pub use sandboxes::{InsertError, SandboxRow};
 pub use sessions::SessionRow;
-pub use snapshots::{BeginSnapshot, KeptSnapshot, NewSnapshot, SnapshotQuery};
+pub use snapshots::{BeginSnapshot, FinishSnapshot, KeptSnapshot, NewSnapshot, SnapshotQuery};
 pub use templates::{Template, TemplateKind};
 pub use volume_mount::VolumeMount;
 pub use volumes::Volume;

@@ -28,6 +28,8 @@ pub struct NewSnapshot {
     pub source: SnapshotSource,
     /// How many the team may have.
     pub most: u32,
+    /// How many bytes of memory the team's snapshots may have together.
+    pub most_bytes: Option<u64>,
 }
 
 /// The outcome of [`Store::begin_snapshot`].
@@ -39,6 +41,18 @@ pub enum BeginSnapshot {
     NameTaken,
     /// The team has as many as it may have.
     TooMany,
+    /// They are as large together as they may be.
+    TooLarge,
+}
+
+/// The outcome of [`Store::finish_snapshot`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinishSnapshot {
+    Kept,
+    /// It was deleted in the meantime.
+    Deleted,
+    /// With it, the team's snapshots would be larger together than they may be.
+    TooLarge,
 }
 
 /// Which snapshots to list.
@@ -77,6 +91,9 @@ impl Store {
         if count(&mut transaction, &new.team).await.map_err(&failed)? >= i64::from(new.most) {
             return Ok(BeginSnapshot::TooMany);
         }
+        if is_too_large(&mut transaction, new, 1).await.map_err(&failed)? {
+            return Ok(BeginSnapshot::TooLarge);
+        }
         let id = ensure(&mut transaction, new).await.map_err(&failed)?;
         insert(&mut transaction, new, &id, self.server()).await.map_err(&failed)?;
         let row = query(AssertSqlSafe(format!("{} t.id = ?", templates::SELECT)))
@@ -96,6 +113,25 @@ impl Store {
         let build = read_build(&row)?;
         transaction.commit().await.map_err(&failed)?;
         Ok(BeginSnapshot::Begun(template, Box::new(build)))
+    }
+
+    /// Records a snapshot that was taken, with its size in bytes.
+    pub async fn finish_snapshot(
+        &self,
+        new: &NewSnapshot,
+        build: &Build,
+        node_template: &str,
+        size: i64,
+    ) -> Result<FinishSnapshot, StoreError> {
+        let failed = StoreError::doing("record a snapshot");
+        let mut transaction = self.write.begin().await.map_err(&failed)?;
+        transaction.lock(&format!("snapshots {}", new.team.0)).await.map_err(&failed)?;
+        if is_too_large(&mut transaction, new, size).await.map_err(&failed)? {
+            return Ok(FinishSnapshot::TooLarge);
+        }
+        let is_there = builds::finish(&mut transaction, build, node_template, size).await.map_err(&failed)?;
+        transaction.commit().await.map_err(&failed)?;
+        Ok(if is_there { FinishSnapshot::Kept } else { FinishSnapshot::Deleted })
     }
 
     /// The ids and names of the team's snapshots whose names begin like this, with letters, digits and hyphens.
@@ -235,6 +271,15 @@ async fn count(transaction: &mut Transaction, team: &TeamId) -> Result<i64, sqlx
     Ok(query(text).bind(&team.0).fetch_one(transaction).await?.get(0))
 }
 
+/// Whether this many bytes more are too many. Snapshots of files alone have none.
+async fn is_too_large(transaction: &mut Transaction, new: &NewSnapshot, more: i64) -> Result<bool, sqlx::Error> {
+    let Some(most) = new.most_bytes.filter(|_| new.source.has_memory) else { return Ok(false) };
+    let text = "SELECT CAST(coalesce(sum(b.size), 0) AS BIGINT) FROM template_builds b JOIN templates t ON t.id = b.template \
+         WHERE t.kind = 'snapshot' AND t.team = ?";
+    let taken: i64 = query(text).bind(&new.team.0).fetch_one(transaction).await?.get(0);
+    Ok(u64::try_from(taken.saturating_add(more)).unwrap_or(0) > most)
+}
+
 /// The id of the template with the name, which is created if there is none.
 async fn ensure(transaction: &mut Transaction, new: &NewSnapshot) -> Result<String, sqlx::Error> {
     let now = Timestamp::now();
@@ -312,6 +357,7 @@ mod tests {
                 features: None,
             },
             most: 10,
+            most_bytes: None,
         }
     }
 
@@ -400,5 +446,35 @@ mod tests {
         take(&store, &new(&team, None, "i1")).await;
         let refused = store.begin_snapshot(&NewSnapshot { most: 1, ..new(&team, None, "i1") }).await.unwrap();
         assert_eq!(refused, BeginSnapshot::TooMany);
+    }
+
+    #[tokio::test]
+    async fn more_memory_than_a_team_may_keep_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::for_test(dir.path()).await;
+        let team = store.ensure_team().await.unwrap();
+        let limited = |name| NewSnapshot { most_bytes: Some(10), ..new(&team, Some(name), "i1") };
+        let kept = take(&store, &limited("a")).await;
+        let large = limited("a");
+        let BeginSnapshot::Begun(_, build) = store.begin_snapshot(&large).await.unwrap() else { panic!("refused") };
+        assert_eq!(store.finish_snapshot(&large, &build, "base", 4).await.unwrap(), FinishSnapshot::TooLarge);
+        store.abandon_snapshot(&build).await.unwrap();
+        let listed = store.list_snapshots(&all(&team)).await.unwrap();
+        assert_eq!(
+            listed.iter().map(|found| &found.build.id).collect::<Vec<_>>(),
+            [&kept.id],
+            "the name is the first's"
+        );
+        let fits = limited("b");
+        let BeginSnapshot::Begun(_, build) = store.begin_snapshot(&fits).await.unwrap() else { panic!("refused") };
+        assert_eq!(store.finish_snapshot(&fits, &build, "base", 3).await.unwrap(), FinishSnapshot::Kept);
+        assert_eq!(store.begin_snapshot(&limited("c")).await.unwrap(), BeginSnapshot::TooLarge);
+        let mut of_files = limited("c");
+        of_files.source.has_memory = false;
+        let BeginSnapshot::Begun(_, build) = store.begin_snapshot(&of_files).await.unwrap() else { panic!("refused") };
+        assert_eq!(store.finish_snapshot(&of_files, &build, "base", 0).await.unwrap(), FinishSnapshot::Kept);
+        store.remove_template(&kept.template).await.unwrap();
+        assert_eq!(store.finish_snapshot(&of_files, &build, "base", 0).await.unwrap(), FinishSnapshot::Deleted);
+        take(&store, &limited("d")).await;
     }
 }

@@ -76,6 +76,9 @@ impl From<SnapshotError> for ApiError {
             SnapshotError::TooMany(_) => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, message).with_code("too_many_snapshots").without_retry()
             }
+            SnapshotError::TooLarge(_) => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, message).with_code("snapshots_too_large").without_retry()
+            }
             SnapshotError::Deleted => Self::conflict(message),
             SnapshotError::Store(error) => error.into(),
             SnapshotError::Aborted => Self::internal(&error),

@@ -8,9 +8,10 @@ use std::sync::{Arc, PoisonError};
 
 use isopod_store::secrets::{new_snapshot_id, new_template_id, new_uuid};
 use isopod_store::{
-    BeginSnapshot, Build, EventType, KeptSnapshot, Level, NewSnapshot, SandboxRow, SnapshotSource, StoreError,
+    BeginSnapshot, Build, EventType, FinishSnapshot, KeptSnapshot, Level, NewSnapshot, SandboxRow, SnapshotSource,
+    StoreError,
 };
-use isopod_wire::{ALLOW, SnapshotId};
+use isopod_wire::{ALLOW, Bytes, SnapshotId};
 use serde_json::json;
 
 use super::fleet::Fleet;
@@ -25,6 +26,8 @@ pub enum SnapshotError {
     NameTaken(String),
     #[error("the team already has {0} snapshots; delete some of them first")]
     TooMany(u32),
+    #[error("the memory of the team's snapshots may take {} together; delete some of them first", Bytes(*.0))]
+    TooLarge(u64),
     /// Its name was deleted in the meantime.
     #[error("the snapshot was deleted while it was being taken")]
     Deleted,
@@ -65,8 +68,9 @@ impl Fleet {
             BeginSnapshot::Begun(template, build) => (template, *build),
             BeginSnapshot::NameTaken => return Err(SnapshotError::NameTaken(wanted.name.unwrap_or_default())),
             BeginSnapshot::TooMany => return Err(SnapshotError::TooMany(new.most)),
+            BeginSnapshot::TooLarge => return Err(SnapshotError::TooLarge(new.most_bytes.unwrap_or_default())),
         };
-        match self.keep(sandbox, &new.source, &build).await {
+        match self.keep(sandbox, &new, &build).await {
             Ok(size) => {
                 let shown = json!({ "snapshot_id": template.id, "snapshot_name": wanted.name });
                 self.journal.event(EventType::Checkpointed, &sandbox.view().row, shown);
@@ -102,16 +106,18 @@ impl Fleet {
                 features: row.metadata.get(ALLOW).cloned(),
             },
             most: self.settings.team_limits.snapshots,
+            most_bytes: self.settings.team_limits.snapshot_memory,
         }
     }
 
     /// Lets the node take the snapshot and records it. Returns its size in bytes.
-    async fn keep(&self, sandbox: &Sandbox, source: &SnapshotSource, build: &Build) -> Result<i64, SnapshotError> {
-        let taken = sandbox.snapshot(source.id.clone(), source.has_memory).await?;
+    async fn keep(&self, sandbox: &Sandbox, new: &NewSnapshot, build: &Build) -> Result<i64, SnapshotError> {
+        let taken = sandbox.snapshot(new.source.id.clone(), new.source.has_memory).await?;
         let size = i64::try_from(taken.bytes.0).unwrap_or(i64::MAX);
-        match self.store.finish_build(build, &taken.template, size).await? {
-            true => Ok(size),
-            false => Err(SnapshotError::Deleted),
+        match self.store.finish_snapshot(new, build, &taken.template, size).await? {
+            FinishSnapshot::Kept => Ok(size),
+            FinishSnapshot::Deleted => Err(SnapshotError::Deleted),
+            FinishSnapshot::TooLarge => Err(SnapshotError::TooLarge(new.most_bytes.unwrap_or_default())),
         }
     }
 

@@ -17,6 +17,8 @@ pub struct TeamLimits {
     pub create_burst: u32,
     /// Snapshots that are kept.
     pub snapshots: u32,
+    /// What the memory of its snapshots may take on disk, in bytes.
+    pub snapshot_memory: Option<u64>,
 }
 
 /// The slots of all teams.
@@ -55,7 +57,7 @@ struct TeamUsage {
 
 impl Default for TeamLimits {
     fn default() -> Self {
-        Self { concurrent: 1000, creates_per_second: 200, create_burst: 1000, snapshots: 100 }
+        Self { concurrent: 1000, creates_per_second: 200, create_burst: 1000, snapshots: 100, snapshot_memory: None }
     }
 }
 

@@ -414,6 +414,28 @@ async fn a_team_has_only_so_many_snapshots() {
 }
 
 #[tokio::test]
+async fn a_teams_snapshots_have_only_so_much_memory() {
+    // Each has 3 MiB.
+    let server = Server::start_with(|config| config.control.team_limits.snapshot_memory = Some(7 << 20)).await;
+    let client = &server.client;
+    let id = server.create(json!({})).await;
+    let first = take(client, &id, json!({})).await;
+    let named = take(client, &id, json!({ "name": "a" })).await;
+    let large = snapshot(client, &id, json!({ "name": "a" })).await;
+    let message = "the memory of the team's snapshots may take 7M together; delete some of them first";
+    assert_eq!(refused(&large), (429, message.to_owned()));
+    assert_eq!(
+        (&large.json["error_code"], &large.headers["should-retry"]),
+        (&json!("snapshots_too_large"), &"false".parse().unwrap())
+    );
+    assert_eq!(server.node.kept_snapshots().len(), 2, "the node keeps nothing of it");
+    take(client, &id, json!({ "memory": false })).await;
+    assert_eq!(fork(client, &id, json!({})).await.status, 201, "a fork keeps nothing");
+    assert_eq!(client.delete(&format!("/templates/{first}")).await.status, 204);
+    assert_eq!(take(client, &id, json!({ "name": "a" })).await, named);
+}
+
+#[tokio::test]
 async fn what_is_asked_during_a_snapshot_waits_its_turn() {
     let server = Server::start().await;
     let client = &server.client;

@@ -124,6 +124,7 @@ pub(super) struct TeamTable {
     creates_per_second: Option<u32>,
     create_burst: Option<u32>,
     snapshots: Option<u32>,
+    snapshot_memory: Option<Bytes>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -346,6 +347,7 @@ impl TeamTable {
         limits.creates_per_second = self.creates_per_second.unwrap_or(limits.creates_per_second);
         limits.create_burst = self.create_burst.unwrap_or(limits.create_burst);
         limits.snapshots = self.snapshots.unwrap_or(limits.snapshots);
+        limits.snapshot_memory = self.snapshot_memory.map(|size| size.0).or(limits.snapshot_memory);
     }
 }
 
