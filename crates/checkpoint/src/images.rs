@@ -60,6 +60,11 @@ pub(crate) fn enter_namespaces(images: &Path, root: u32) -> io::Result<()> {
 pub(crate) fn adapt_files(images: &Path, external: &BTreeMap<String, String>) -> io::Result<()> {
     let path = images.join("files.img");
     let mut files = read_image(&path, HEAD)?;
+    adapt(&mut files, external)?;
+    files.write(&path)
+}
+
+fn adapt(files: &mut Image, external: &BTreeMap<String, String>) -> io::Result<()> {
     for entry in &mut files.messages {
         if let Some(mut file) = entry.message(REGULAR_FILE)?
             && let Some(path) = file.text(FILE_NAME).and_then(|name| external.get(&name))
@@ -75,7 +80,7 @@ pub(crate) fn adapt_files(images: &Path, external: &BTreeMap<String, String>) ->
             entry.set_message(INET_SOCKET, &socket);
         }
     }
-    files.write(&path)
+    Ok(())
 }
 
 fn is_connected_outside(socket: &Message) -> io::Result<bool> {
@@ -105,33 +110,60 @@ fn close(socket: &mut Message) {
     }
 }
 
+#[derive(Debug, PartialEq, Eq)]
 struct Image {
     head: Vec<u8>,
     messages: Vec<Message>,
 }
 
 fn read_image(path: &Path, head: usize) -> io::Result<Image> {
-    let bytes = fs::read(path)?;
-    let (head, mut rest) = bytes.split_at_checked(head).ok_or_else(damaged)?;
-    let mut messages = Vec::new();
-    while let Some((length, after)) = rest.split_first_chunk() {
-        let (message, after) = after.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(damaged)?;
-        messages.push(Message::parse(message)?);
-        rest = after;
-    }
-    Ok(Image { head: head.to_vec(), messages })
+    Image::parse(&fs::read(path)?, head)
 }
 
 impl Image {
-    fn write(&self, path: &Path) -> io::Result<()> {
+    fn parse(bytes: &[u8], head: usize) -> io::Result<Self> {
+        let (head, mut rest) = bytes.split_at_checked(head).ok_or_else(damaged)?;
+        let mut messages = Vec::new();
+        while let Some((length, after)) = rest.split_first_chunk() {
+            let (message, after) = after.split_at_checked(u32::from_le_bytes(*length) as usize).ok_or_else(damaged)?;
+            messages.push(Message::parse(message)?);
+            rest = after;
+        }
+        Ok(Self { head: head.to_vec(), messages })
+    }
+
+    fn encode(&self) -> io::Result<Vec<u8>> {
         let mut bytes = self.head.clone();
         for message in &self.messages {
             let message = message.encode();
             bytes.extend(u32::try_from(message.len()).map_err(|_| damaged())?.to_le_bytes());
             bytes.extend(message);
         }
-        fs::write(path, bytes)
+        Ok(bytes)
     }
+
+    fn write(&self, path: &Path) -> io::Result<()> {
+        fs::write(path, self.encode()?)
+    }
+}
+
+/// Changes an image as before a restore, and checks what comes out.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn check_changes(data: &[u8]) {
+    let Ok(mut image) = Image::parse(data, HEAD) else { return };
+    let written = image.encode().expect("it was read from an image");
+    assert_eq!(Image::parse(&written, HEAD).expect("it was written from an image"), image);
+    let external = BTreeMap::from([("file[1f:2a]".to_owned(), "/usr/lib/x.so".to_owned())]);
+    if adapt(&mut image, &external).is_err() {
+        return;
+    }
+    for entry in &image.messages {
+        let socket = entry.message(INET_SOCKET).expect("it could be read before");
+        assert!(socket.is_none_or(|socket| !is_connected_outside(&socket).expect("it could be read before")));
+    }
+    let once = image.encode().expect("changes add less than the length of a path");
+    adapt(&mut image, &external).expect("it was changed before");
+    assert_eq!(image.encode().expect("nothing is added"), once, "a second change finds nothing to do");
 }
 
 /// The fields of a protobuf message, in their order.

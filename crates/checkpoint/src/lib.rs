@@ -21,6 +21,8 @@
 mod clocks;
 mod criu;
 mod failure;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod images;
 mod processes;
 mod restore;
