@@ -33,12 +33,13 @@ END
 
 class Story:
     def __init__(self, machine):
-        os.environ |= {"E2B_API_KEY": machine.key, "E2B_API_URL": machine.url, "E2B_SANDBOX_URL": machine.url}
+        urls = dict.fromkeys(["E2B_API_URL", "E2B_SANDBOX_URL", "E2B_VOLUME_API_URL"], machine.url)
+        os.environ |= urls | {"E2B_API_KEY": machine.key}
         # They are imported late, because the SDK reads its address from the environment.
         import e2b
         from rounds import Rounds
 
-        self.machine, self.sdk = machine, e2b.Sandbox
+        self.machine, self.sdk, self.volume = machine, e2b.Sandbox, e2b.Volume
         self.rounds = Rounds(machine, seed=1)
 
     def first_boot(self):
@@ -52,6 +53,7 @@ class Story:
         self.at_snapshot = self.content(self.kept)
         self.check_copy()
         self.add(self.kept)
+        self.check_volume()
 
     def check_doctor(self):
         """Every limit was tried in a sandbox, and holds."""
@@ -114,6 +116,19 @@ class Story:
         if not keep:
             self.sdk.kill(copy)
         return copy
+
+    def check_volume(self):
+        """Sandboxes see a volume through FUSE, in which kernels differ."""
+        volume = self.volume.create("data", request_timeout=300)
+        volume.write_file("/from-outside", "outside", request_timeout=300)
+        mounts = {"/mnt/data": volume}
+        sandbox = self.sdk.create(volume_mounts=mounts, timeout=3600, request_timeout=300)
+        command = "cat /mnt/data/from-outside && echo -n inside > /mnt/data/from-inside"
+        seen = sandbox.commands.run(command, timeout=120).stdout, volume.read_file("/from-inside", request_timeout=300)
+        if seen != ("outside", "inside"):
+            raise RuntimeError(f"the files of a volume are {seen}")
+        sandbox.kill(request_timeout=120)
+        self.volume.destroy(volume.volume_id, request_timeout=120)
 
     def content(self, id):
         return self.rounds.sandboxes[id].content

@@ -5,7 +5,7 @@ import uuid
 
 import e2b
 from harness.cases import Absent, case
-from kit import go, raises
+from kit import go, has, raises, until
 
 
 def volume_of(sdk):
@@ -102,3 +102,38 @@ async def a_volume_is_shared_by_sandboxes_and_outlives_them(sdk):
         assert await go(volume.read_file("/from-inside")) == "inside"
         async with raises(Exception):
             await go(sdk.Sandbox.create(volume_mounts={"/mnt": "there-is-no-such-volume"}))
+
+
+# A file that is open, a working directory, and a file that is only mapped.
+USES = {
+    "exec sleep 600 < /mnt/data/file": "has /mnt/data/file open",
+    "cd /mnt/data/folder && exec sleep 600": "has /mnt/data/folder open",
+    'exec python3 -c "import ctypes, os, time; mmap = ctypes.CDLL(None).mmap; mmap.restype = ctypes.c_void_p;'
+    " fd = os.open('/mnt/data/file', os.O_RDONLY); mmap(None, ctypes.c_size_t(4096), 1, 2, fd, ctypes.c_long(0));"
+    ' os.close(fd); time.sleep(600)"': "has /mnt/data/file in its memory",
+}
+
+
+@case("volumes")
+async def memory_of_a_program_that_uses_a_volume_is_not_saved_and_the_program_goes_on(sdk):
+    has(sdk.Sandbox, "create_snapshot")
+    async with Made(sdk) as volume, sdk.sandbox(volume_mounts={"/mnt/data": volume}) as sandbox:
+        await go(sandbox.commands.run("mkdir /mnt/data/folder && echo text > /mnt/data/file"))
+        for command, reason in USES.items():
+            program = await go(sandbox.commands.run(command, background=True, timeout=0))
+
+            async def refused():
+                """A program takes a moment until it is there."""
+                try:
+                    taken = await go(sandbox.create_snapshot())
+                except e2b.SandboxException as error:
+                    return str(error)
+                assert await go(sdk.Sandbox.delete_snapshot(taken.snapshot_id))
+                return None
+
+            message = await until(refused)
+            assert "409" in message and reason in message and "a volume" in message, message
+            assert program.pid in [process.pid for process in await go(sandbox.commands.list())]
+            assert await go(program.kill())
+        taken = await go(sandbox.create_snapshot())
+        assert await go(sdk.Sandbox.delete_snapshot(taken.snapshot_id))

@@ -110,7 +110,9 @@ async def output_comes_while_the_code_runs(sdk):
 
         execution = await go(sandbox.run_code(code, on_stdout=hear))
     assert "".join(execution.logs.stdout) == "first\nTrue\n", execution.logs
-    assert len(heard) == 2 and all(message.timestamp for message in heard)
+    # A pipe may hand over a line in parts.
+    assert "".join(message.line for message in heard) == "first\nTrue\n" and len(heard) >= 2, heard
+    assert all(message.timestamp for message in heard)
 
 
 @case("code-streams")

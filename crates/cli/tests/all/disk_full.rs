@@ -1,29 +1,33 @@
 //! A host's disk that fills up under a server: files that sandboxes have closed are kept, and everything goes on later.
 
-use crate::common;
+use crate::{common, memory};
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use common::Server;
-use isopod_client::guest::Guest;
-use isopod_client::sandbox::{ApiError, NewSandbox};
+use common::{Server, has_criu};
+use isopod_client::guest::{Guest, StartProcess};
+use isopod_client::sandbox::{ApiError, ListSnapshots, NewSandbox, NewSnapshot, Sandbox};
 use isopod_testkit::{Isopod, StateDir, assert_nothing_left};
+use memory::{until, user_of};
+use rustix::fs::{FallocateFlags, fallocate, statvfs};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
 
-/// An ext4 of 1 GiB in a file, with the state directory on it.
+/// An ext4 in a file, with the state directory on it.
 struct SmallHost {
     place: StateDir,
 }
 
 impl SmallHost {
-    fn new() -> Self {
+    fn new(size: &str) -> Self {
         let place = StateDir::new(BINARY);
         let host = Self { place };
         let (file, path) = (host.place.path().join("host.ext4"), host.path());
         std::fs::create_dir(&path).unwrap();
-        run("fallocate", &["-l", "1G", file.to_str().unwrap()]);
+        run("fallocate", &["-l", size, file.to_str().unwrap()]);
         run("mkfs.ext4", &["-q", "-m", "0", file.to_str().unwrap()]);
         run("mount", &["-o", "loop", file.to_str().unwrap(), path.to_str().unwrap()]);
         host
@@ -43,6 +47,16 @@ impl SmallHost {
 
     fn serve(&self) -> Server {
         Server::start(self.isopod().command(&["serve", "--pool-ready", "1", "--pool-prepared", "1"]))
+    }
+
+    /// Takes all that is left at once. Returns whether there was anything to take.
+    fn reserve_all(&self) -> bool {
+        let free = statvfs(self.path()).unwrap();
+        let file = std::fs::File::create(self.path().join("others")).unwrap();
+        // The file system needs some of it for itself.
+        let sizes =
+            [free.f_bavail, free.f_bavail.saturating_sub(1024), free.f_bavail / 2].map(|blocks| blocks * free.f_frsize);
+        sizes.into_iter().any(|size| size > 0 && fallocate(&file, FallocateFlags::empty(), 0, size).is_ok())
     }
 
     /// Takes all that is left, as another program of the host would.
@@ -108,7 +122,7 @@ async fn check(guest: &Guest, count: u32) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_full_host_disk_loses_no_file_of_a_sandbox() {
-    let host = SmallHost::new();
+    let host = SmallHost::new("1G");
     let server = host.serve();
     let client = server.client();
     let [first, second] =
@@ -147,5 +161,85 @@ async fn a_full_host_disk_loses_no_file_of_a_sandbox() {
     let removed = host.isopod().run(&["uninstall", "--yes"]);
     assert_eq!(removed.code(), 0, "{}", removed.stderr());
     assert!(!host.state().exists());
+    assert_nothing_left(&host.state());
+}
+
+/// Counts in memory, and has enough of it that a save takes a while.
+const LARGE: &str = "exec python3 -c \"
+import os, time
+kept, n = os.urandom(300 << 20), 0
+while True:
+    n += 1
+    open('/dev/shm/n.new', 'w').write(str(n)); os.rename('/dev/shm/n.new', '/dev/shm/n')
+    time.sleep(0.01)\"";
+
+async fn goes_on(sandbox: &Sandbox) {
+    let count = async || {
+        let read = user_of(sandbox).run("cat /dev/shm/n").await.ok()?;
+        String::from_utf8(read.stdout.to_vec()).ok()?.parse::<u64>().ok()
+    };
+    let before = until("it counts", count).await;
+    until("it counts on", async || count().await.filter(|now| *now > before)).await;
+}
+
+/// Fills the disk when CRIU has begun to write memory.
+fn fill_during_a_save(host: &Arc<SmallHost>, ended: &Arc<AtomicBool>) -> std::thread::JoinHandle<bool> {
+    let (host, ended) = (Arc::clone(host), Arc::clone(ended));
+    std::thread::spawn(move || {
+        let has_pages = |execution: PathBuf| execution.join("memory/images/pages-1.img").exists();
+        let has_begun = || memory::executions_in(&host.state()).into_iter().any(has_pages);
+        while !ended.load(Ordering::Relaxed) {
+            if has_begun() {
+                return host.reserve_all();
+            }
+        }
+        false
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_fills_up_while_memory_is_saved_costs_the_snapshot_and_nothing_else() {
+    if !has_criu() {
+        return;
+    }
+    let host = Arc::new(SmallHost::new("4G"));
+    let server = Server::start(host.isopod().command(&["serve", "--prepare", "none", "--save-paused-after", "0"]));
+    let client = server.client();
+    let sandbox = memory::create(&client, "base").await;
+    user_of(&sandbox).start(StartProcess::shell(LARGE)).await.unwrap();
+    goes_on(&sandbox).await;
+    let mut refused = 0;
+    for _ in 0..5 {
+        let ended = Arc::new(AtomicBool::new(false));
+        let filling = fill_during_a_save(&host, &ended);
+        let taken = sandbox.snapshot(&NewSnapshot::default()).await;
+        ended.store(true, Ordering::Relaxed);
+        let was_filled = filling.join().unwrap();
+        goes_on(&sandbox).await;
+        if let Err(error) = &taken {
+            assert!(was_filled, "{error}");
+            refused += 1;
+            // There is no room for this either, and it says so.
+            let again = sandbox.snapshot(&NewSnapshot::default()).await.unwrap_err().to_string();
+            assert!(again.contains("there is no space"), "{again}");
+        }
+        std::fs::remove_file(host.path().join("others")).unwrap();
+        let listed = client.list_snapshots(&ListSnapshots::default()).await.unwrap();
+        assert_eq!(listed.len(), usize::from(taken.is_ok()));
+        for snapshot in listed {
+            assert!(client.remove_snapshot(&snapshot.id).await.unwrap());
+        }
+        let left = memory::executions_in(&host.state());
+        assert!(!left.iter().any(|execution| execution.join("memory").exists()), "{left:?}");
+    }
+    assert!(refused > 0, "the disk was never full in time");
+    let snapshot = sandbox.snapshot(&NewSnapshot::default()).await.unwrap();
+    let copy = client.create(NewSandbox::new(snapshot.id.clone())).await.unwrap();
+    goes_on(&copy).await;
+    goes_on(&sandbox).await;
+    server.kill();
+
+    let removed = host.isopod().run(&["uninstall", "--yes"]);
+    assert_eq!(removed.code(), 0, "{}", removed.stderr());
     assert_nothing_left(&host.state());
 }

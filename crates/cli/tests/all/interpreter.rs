@@ -225,8 +225,9 @@ async fn a_zygote_that_ends_as_soon_as_it_is_ready_is_started_again_ever_more_ra
     let rig = Rig::start(&state).await;
     let ends = || rig.server.log().lines().filter(|line| line.contains("the zygote is gone")).count();
     wait_until(|| ends() > 0);
-    let until = Instant::now() + Duration::from_secs(10);
-    while Instant::now() < until {
+    // A zygote takes seconds to be ready, longer on a busy machine.
+    let until = Instant::now() + Duration::from_secs(120);
+    while ends() < 3 && Instant::now() < until {
         // The template works meanwhile.
         let sandbox = rig.create().await;
         assert_eq!(run(&sandbox, "6 * 7").await.results[0].text.as_deref(), Some("42"));
@@ -234,9 +235,10 @@ async fn a_zygote_that_ends_as_soon_as_it_is_ready_is_started_again_ever_more_ra
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     let log = rig.server.log();
-    assert!((2..=4).contains(&ends()), "{log}");
+    assert!(ends() >= 3, "{log}");
     let waits: Vec<&str> =
         log.lines().filter_map(|line| line.split("wait=").nth(1)?.split_whitespace().next()).collect();
+    assert!(waits.len() >= 2, "{log}");
     assert_eq!(waits, ["1", "2", "4", "8"][..waits.len()], "{log}");
     rig.finish(&state);
 }
