@@ -15,6 +15,7 @@ mod neighbour;
 mod peers;
 mod pull;
 mod report;
+mod runc_memory;
 mod runs;
 mod samples;
 mod scale;

@@ -32,7 +32,7 @@ pub(crate) fn find() -> (Vec<Peer>, Vec<String>) {
     let mut missing = Vec::new();
     let candidates = [
         ("bwrap --unshare-all", Ok(Kind::Bwrap)),
-        ("runc run", runc_bundle().map(|bundle| Kind::Runc { bundle })),
+        ("runc run", runc_bundle(&["/usr/bin/true"]).map(|bundle| Kind::Runc { bundle })),
         ("docker run", Ok(Kind::Docker)),
     ];
     for (name, kind) in candidates {
@@ -85,8 +85,8 @@ fn command(program: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// Creates a minimal bundle: the host's /usr, and `true` in it.
-fn runc_bundle() -> anyhow::Result<tempfile::TempDir> {
+/// Creates a minimal bundle that runs a program: the host's /usr, and a /tmp in memory.
+pub(crate) fn runc_bundle(program: &[&str]) -> anyhow::Result<tempfile::TempDir> {
     let bundle = tempfile::Builder::new().prefix("isopod-bench-runc-").tempdir()?;
     let made = command("runc", &["spec"]).current_dir(bundle.path()).status().context("cannot be started")?;
     if !made.success() {
@@ -100,9 +100,11 @@ fn runc_bundle() -> anyhow::Result<tempfile::TempDir> {
     let file = bundle.path().join("config.json");
     let mut config: Value = serde_json::from_slice(&fs::read(&file)?)?;
     config["process"]["terminal"] = json!(false);
-    config["process"]["args"] = json!(["/usr/bin/true"]);
-    let usr = json!({"destination": "/usr", "type": "bind", "source": "/usr", "options": ["bind", "ro"]});
-    config["mounts"].as_array_mut().context("the bundle has no mounts")?.push(usr);
+    config["process"]["args"] = json!(program);
+    config["mounts"].as_array_mut().context("the bundle has no mounts")?.extend([
+        json!({"destination": "/usr", "type": "bind", "source": "/usr", "options": ["bind", "ro"]}),
+        json!({"destination": "/tmp", "type": "tmpfs", "source": "tmpfs"}),
+    ]);
     fs::write(&file, serde_json::to_vec(&config)?)?;
     Ok(bundle)
 }
