@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -209,7 +209,16 @@ fn run(save: &Save, images: &Path, arguments: &[String]) -> Result<(), MemoryErr
     if !succeeded {
         return Err(MemoryError::Criu(reason_in(&log)));
     }
-    fs::remove_file(log).doing("remove CRIU's log")
+    fs::remove_file(log).doing("remove CRIU's log")?;
+    keep_private(images).doing("change the modes of the images")
+}
+
+/// CRIU creates its images readable for everybody. Their directory is closed, but what is copied out of it should be as well.
+fn keep_private(images: &Path) -> io::Result<()> {
+    for image in fs::read_dir(images)? {
+        fs::set_permissions(image?.path(), fs::Permissions::from_mode(0o600))?;
+    }
+    Ok(())
 }
 
 fn make_directories(memory: &Path) -> Result<PathBuf, MemoryError> {

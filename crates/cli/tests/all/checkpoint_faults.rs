@@ -15,10 +15,9 @@ use std::time::Duration;
 
 use common::{Server, has_criu};
 use isopod_client::guest::StartProcess;
-use isopod_client::sandbox::{ListSnapshots, NewSandbox, NewSnapshot, Sandbox};
+use isopod_client::sandbox::{ApiError, ListSnapshots, NewSandbox, NewSnapshot, Sandbox};
 use isopod_testkit::StateDir;
-use memory::{executions, until, user_of};
-use serde_json::Value;
+use memory::{executions, record_of, until, user_of};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
 /// When CRIU is killed, after it began. A dump of this sandbox takes about 40 ms, a restore about 20.
@@ -84,6 +83,27 @@ fn first_criu(state: &Path, task: &str) -> Option<u32> {
     pids.filter(|pid| is_criu(*pid) && is_ours(*pid)).min()
 }
 
+/// The first process of the sandbox that a process is in.
+fn guest_beside(criu: u32) -> Option<u32> {
+    let mounts = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
+    let own = mounts(criu)?;
+    let is_first = |pid: u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        pids.is_some_and(|pids| pids.split_whitespace().next_back() == Some("1"))
+    };
+    let mut pids = fs::read_dir("/proc").unwrap().filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    pids.find(|pid| mounts(*pid).as_ref() == Some(&own) && is_first(*pid))
+}
+
+#[derive(Clone, Copy)]
+enum Victim {
+    Criu,
+    Process(u32),
+    /// The first process of the sandbox in which CRIU restores.
+    NewGuest,
+}
+
 /// Kills CRIU, or another process, this long after CRIU began.
 struct Killer {
     ended: Arc<AtomicBool>,
@@ -91,16 +111,20 @@ struct Killer {
 }
 
 impl Killer {
-    fn start(state: &StateDir, task: &'static str, moment: Duration, victim: Option<u32>) -> Self {
+    fn start(state: &StateDir, task: &'static str, moment: Duration, victim: Victim) -> Self {
         let (ended, state) = (Arc::new(AtomicBool::new(false)), state.path().to_owned());
         let over = Arc::clone(&ended);
         let thread = std::thread::spawn(move || {
             while !over.load(Ordering::Relaxed) {
-                if let Some(pid) = first_criu(&state, task) {
-                    std::thread::sleep(moment);
-                    let victim = victim.unwrap_or(pid).to_string();
-                    return Command::new("kill").args(["-KILL", &victim]).status().unwrap().success();
-                }
+                let Some(criu) = first_criu(&state, task) else { continue };
+                let found = match victim {
+                    Victim::Criu => Some(criu),
+                    Victim::Process(pid) => Some(pid),
+                    Victim::NewGuest => guest_beside(criu),
+                };
+                let Some(pid) = found else { continue };
+                std::thread::sleep(moment);
+                return Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success();
             }
             false
         });
@@ -124,7 +148,7 @@ async fn a_sandbox_outlives_criu_that_is_killed_while_it_saves() {
     let mut refused = 0;
     for moment in MOMENTS {
         let sandbox = start_counting(&server).await;
-        let killer = Killer::start(&state, "dump", moment, None);
+        let killer = Killer::start(&state, "dump", moment, Victim::Criu);
         let taken = sandbox.snapshot(&NewSnapshot::default()).await;
         let was_killed = killer.finish();
         match taken {
@@ -162,15 +186,15 @@ async fn what_is_saved_outlives_criu_that_is_killed_while_it_restores() {
     for moment in MOMENTS {
         sandbox.pause(true).await.unwrap();
         until("its memory is saved", async || {
-            record(&state, sandbox.id().as_str()).filter(|record| record["state"] == "saved")
+            record_of(&state, sandbox.id().as_str()).filter(|record| record["state"] == "saved")
         })
         .await;
-        let killer = Killer::start(&state, "restore", moment, None);
+        let killer = Killer::start(&state, "restore", moment, Victim::Criu);
         let resumed = server.client().connect(sandbox.id(), None).await;
         let was_killed = killer.finish();
         if let Err(error) = resumed {
             assert!(was_killed, "{moment:?}: {error}");
-            assert_eq!(record(&state, sandbox.id().as_str()).unwrap()["state"], "saved", "{moment:?}: {error}");
+            assert_eq!(record_of(&state, sandbox.id().as_str()).unwrap()["state"], "saved", "{moment:?}: {error}");
             server.client().connect(sandbox.id(), None).await.unwrap();
             failed += 1;
         }
@@ -192,8 +216,8 @@ async fn a_guest_that_is_killed_while_it_is_saved_ends_its_sandbox_and_leaves_no
     let mut kept = 0;
     for moment in MOMENTS {
         let sandbox = start_counting(&server).await;
-        let guest = record(&state, sandbox.id().as_str()).unwrap()["init"]["pid"].as_u64().unwrap() as u32;
-        let killer = Killer::start(&state, "dump", moment, Some(guest));
+        let guest = record_of(&state, sandbox.id().as_str()).unwrap()["init"]["pid"].as_u64().unwrap() as u32;
+        let killer = Killer::start(&state, "dump", moment, Victim::Process(guest));
         let taken = sandbox.snapshot(&NewSnapshot::default()).await;
         assert!(killer.finish());
         until("it has ended", async || server.client().connect(sandbox.id(), None).await.err()).await;
@@ -212,9 +236,158 @@ async fn a_guest_that_is_killed_while_it_is_saved_ends_its_sandbox_and_leaves_no
     state.assert_nothing_left();
 }
 
-/// The record of a sandbox.
-fn record(state: &StateDir, sandbox: &str) -> Option<Value> {
-    let records = executions(state).into_iter().map(|execution| memory::record(&execution));
-    let mut own = records.filter(|record| record["spec"]["sandbox"] == sandbox && record["snapshot"].is_null());
-    own.next()
+/// How many executions have an owner: sandboxes that run or are paused, and snapshots.
+fn owned(state: &StateDir) -> usize {
+    executions(state).iter().filter(|execution| !memory::record(execution)["spec"].is_null()).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_is_killed_while_its_sandbox_is_resumed_leaves_what_is_saved() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state, "1");
+    let client = server.client();
+    let mut failed = 0;
+    for moment in &MOMENTS[..3] {
+        let sandbox = start_counting(&server).await;
+        sandbox.pause(true).await.unwrap();
+        let is_saved = || record_of(&state, sandbox.id().as_str()).filter(|record| record["state"] == "saved");
+        until("its memory is saved", async || is_saved()).await;
+        let killer = Killer::start(&state, "restore", *moment, Victim::NewGuest);
+        let resumed = client.connect(sandbox.id(), None).await;
+        let was_killed = killer.finish();
+        match resumed {
+            Err(error) => {
+                assert!(was_killed, "{moment:?}: {error}");
+                assert!(is_saved().is_some(), "{moment:?}: {error}");
+                client.connect(sandbox.id(), None).await.unwrap();
+                goes_on(&sandbox).await;
+                assert!(sandbox.kill().await.unwrap());
+                failed += 1;
+            }
+            // It was resumed before, and ended with its guest.
+            Ok(_) if was_killed => {
+                until("it has ended", async || client.connect(sandbox.id(), None).await.err()).await;
+            }
+            Ok(_) => assert!(sandbox.kill().await.unwrap()),
+        }
+        until("nothing of it is left", async || (owned(&state) == 0).then_some(())).await;
+    }
+    assert!(failed > 0, "the guest was never killed in time");
+    server.stop();
+    state.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fork_outlives_criu_that_is_killed_while_it_restores_one_of_the_copies() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state, "0");
+    let source = start_counting(&server).await;
+    let mut failed = 0;
+    for moment in MOMENTS {
+        let killer = Killer::start(&state, "restore", moment, Victim::Criu);
+        let copies = source.fork(3, Some(Duration::from_secs(120))).await.unwrap();
+        let was_killed = killer.finish();
+        assert_eq!(copies.len(), 3);
+        let (made, errors): (Vec<_>, Vec<_>) = copies.into_iter().partition(Result::is_ok);
+        assert!(errors.len() <= usize::from(was_killed), "{moment:?}: {errors:?}");
+        for error in errors {
+            assert_not_restored(&error.unwrap_err());
+            failed += 1;
+        }
+        for copy in made {
+            let copy = copy.unwrap();
+            goes_on(&copy).await;
+            assert!(copy.kill().await.unwrap());
+        }
+        goes_on(&source).await;
+        until("only the source is left", async || (owned(&state) == 1).then_some(())).await;
+    }
+    assert!(failed > 0, "CRIU was never killed in time");
+    assert!(source.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
+/// It says so, and not to try again.
+#[track_caller]
+fn assert_not_restored(error: &ApiError) {
+    let is_refused =
+        matches!(error, ApiError::Conflict { message, retry_after: None, .. } if message.contains("restore"));
+    assert!(is_refused, "{error:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_outlives_criu_that_is_killed_while_a_sandbox_is_created_from_it() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state, "0");
+    let client = server.client();
+    let source = start_counting(&server).await;
+    let snapshot = source.snapshot(&NewSnapshot::default()).await.unwrap();
+    assert!(source.kill().await.unwrap());
+    let mut failed = 0;
+    for moment in MOMENTS {
+        let killer = Killer::start(&state, "restore", moment, Victim::Criu);
+        let created = client.create(NewSandbox::new(snapshot.id.clone())).await;
+        let was_killed = killer.finish();
+        let copy = match created {
+            Ok(copy) => copy,
+            Err(error) => {
+                assert!(was_killed, "{moment:?}: {error}");
+                assert_not_restored(&error);
+                failed += 1;
+                until("only the snapshot is left", async || (owned(&state) == 1).then_some(())).await;
+                client.create(NewSandbox::new(snapshot.id.clone())).await.unwrap()
+            }
+        };
+        goes_on(&copy).await;
+        assert!(copy.kill().await.unwrap());
+    }
+    assert!(failed > 0, "CRIU was never killed in time");
+    assert!(client.remove_snapshot(&snapshot.id).await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_goes_on_as_it_was_if_criu_is_killed_while_it_is_rolled_back() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state, "0");
+    let sandbox = start_counting(&server).await;
+    let snapshot = sandbox.snapshot(&NewSnapshot::default()).await.unwrap();
+    let has_later_file = async || user_of(&sandbox).run("test -e later").await.unwrap().ended.exit_code == 0;
+    let mut failed = 0;
+    for moment in MOMENTS {
+        user_of(&sandbox).write_file("later", "than the snapshot").await.unwrap();
+        let killer = Killer::start(&state, "restore", moment, Victim::Criu);
+        let rolled_back = sandbox.rollback(&snapshot.id).await;
+        let was_killed = killer.finish();
+        assert_eq!(has_later_file().await, rolled_back.is_err(), "{moment:?}: {rolled_back:?}");
+        if let Err(error) = rolled_back {
+            assert!(was_killed, "{moment:?}: {error}");
+            assert_not_restored(&error);
+            failed += 1;
+            goes_on(&sandbox).await;
+            until("only the sandbox and its snapshot are left", async || (owned(&state) == 2).then_some(())).await;
+            sandbox.rollback(&snapshot.id).await.unwrap();
+            assert!(!has_later_file().await);
+        }
+        goes_on(&sandbox).await;
+    }
+    assert!(failed > 0, "CRIU was never killed in time");
+    assert!(server.client().remove_snapshot(&snapshot.id).await.unwrap());
+    assert!(sandbox.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
 }

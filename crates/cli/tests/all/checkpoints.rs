@@ -6,14 +6,17 @@
 
 use crate::{common, memory};
 
-use std::path::PathBuf;
+use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{Server, has_criu};
+use common::raw::ask;
+use common::{KEY, Server, has_criu};
 use isopod_client::guest::{Event, Guest, Process, StartProcess};
-use isopod_client::sandbox::{Client, ListSnapshots, NewSandbox, NewSnapshot, Sandbox};
+use isopod_client::sandbox::{ApiError, Client, ListSnapshots, NewSandbox, NewSnapshot, Sandbox};
 use isopod_testkit::StateDir;
-use memory::{executions, until, user_of};
+use memory::{executions, python_programs, record_of, until, user_of};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
 
@@ -38,6 +41,16 @@ async fn output(guest: &Guest, command: &str) -> String {
 fn saved(state: &StateDir) -> Vec<PathBuf> {
     let memories = executions(state).into_iter().map(|execution| execution.join("memory"));
     memories.filter(|memory| memory.join("saved.json").exists()).collect()
+}
+
+/// It is for root alone, each file by itself too: it has what a sandbox has in memory.
+fn assert_private(path: &Path) {
+    let found = path.symlink_metadata().unwrap();
+    let mode = if found.is_dir() { 0o700 } else { 0o600 };
+    assert_eq!((found.uid(), found.gid(), found.mode() & 0o7777), (0, 0, mode), "{}", path.display());
+    if found.is_dir() {
+        std::fs::read_dir(path).unwrap().for_each(|entry| assert_private(&entry.unwrap().path()));
+    }
 }
 
 /// Two commands that talk over a Unix socket and over TCP, and count together: the server's end is one process, the client's
@@ -147,7 +160,8 @@ async fn a_pause_lasts_on_disk_and_everything_goes_on_after_it() {
     sandbox.pause(true).await.unwrap();
     counting.lose().await;
     until("its memory is saved", async || (!saved(&state).is_empty()).then_some(())).await;
-    until("its processes are gone", async || (sandbox_processes(&state) == 0).then_some(())).await;
+    until("its processes are gone", async || (python_programs(&state) == 0).then_some(())).await;
+    assert_private(&saved(&state)[0]);
     // Whoever pauses sandboxes counts on it: not even the server has to live on.
     server.kill();
     let server = serve(&state);
@@ -192,7 +206,7 @@ async fn what_is_paused_is_saved_when_the_host_shuts_down() {
     server.stop();
     assert_eq!(saved(&state).len(), 1);
     // The host would wait for those that run.
-    assert_eq!(sandbox_processes(&state), 0);
+    assert_eq!(python_programs(&state), 0);
     let server = serve(&state);
     assert!(server.client().connect(running.id(), None).await.is_err(), "it has ended with the host");
     let resumed = server.client().connect(&id, None).await.unwrap();
@@ -224,19 +238,6 @@ async fn what_is_paused_is_saved_early_when_the_host_is_short_of_memory() {
     assert!(resumed.kill().await.unwrap());
     server.stop();
     state.assert_nothing_left();
-}
-
-/// How many processes the sandboxes of a state directory have, by their cgroups.
-fn sandbox_processes(state: &StateDir) -> usize {
-    let tag = std::fs::read_to_string(state.path().join("tag")).unwrap();
-    let group = format!("isopod-{}", tag.trim());
-    let is_ours = |entry: &std::fs::DirEntry| {
-        let cgroup = std::fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
-        // Below the group of the state directory, and of an execution that is not in the pool.
-        cgroup.contains(&format!("/{group}/"))
-            && std::fs::read(entry.path().join("cmdline")).is_ok_and(|words| words.starts_with(b"python3"))
-    };
-    std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).filter(is_ours).count()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -284,6 +285,125 @@ async fn sandboxes_from_a_snapshot_go_on_from_there_and_are_apart() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn twenty_copies_go_on_from_the_source_and_each_is_a_sandbox_of_its_own() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state);
+    // Twenty restores at once take a while on a small machine.
+    let client = server.client().with_request_timeout(Duration::from_secs(120));
+    let source = create(&client).await;
+    let guest = user_of(&source);
+    let counting = Counting::start(&guest).await;
+    until("it has counted for a while", async || (count(&guest).await >= 20).then_some(())).await;
+    let before = count(&guest).await;
+    let copies = source.fork(20, Some(Duration::from_secs(300))).await.unwrap();
+    let copies: Vec<Sandbox> = copies.into_iter().map(Result::unwrap).collect();
+    let mut own = BTreeSet::new();
+    for copy in &copies {
+        let inside = user_of(copy);
+        let found = count(&inside).await;
+        assert!(found >= before, "it counts again: {before}, then {found}");
+        until("a copy counts", async || (count(&inside).await > found).then_some(())).await;
+        own.insert(copy.id().as_str().to_owned());
+        own.insert(output(&inside, "hostname -I").await);
+        own.insert(text(&inside, "/proc/sys/kernel/random/boot_id").await);
+    }
+    assert_eq!((copies.len(), own.len()), (20, 3 * 20), "{own:?}");
+    counting.finish(&guest).await;
+    for sandbox in copies.iter().chain([&source]) {
+        assert!(sandbox.kill().await.unwrap());
+    }
+    server.stop();
+    state.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn variables_outlast_a_resume_which_is_for_paused_sandboxes_only() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state);
+    let sandbox = server.client().create(NewSandbox::new("base").env("GIVEN", "of the sandbox")).await.unwrap();
+    let guest = user_of(&sandbox);
+    let line = "export OWN='of the process'; echo ready; until [ -e enough ]; do sleep 0.05; done; env";
+    let mut waiting = guest.start(StartProcess::shell(line)).await.unwrap();
+    while !matches!(waiting.next().await.unwrap(), Some(Event::Stdout(_))) {}
+    let resume = async || {
+        let headers = [("x-api-key", KEY), ("content-type", "application/json")];
+        let path = format!("/sandboxes/{}/resume", sandbox.id());
+        ask(server.port(), "POST", &path, &headers, br#"{"timeout": 300}"#).await
+    };
+    assert_eq!(resume().await.status, 409, "it runs");
+    sandbox.pause(true).await.unwrap();
+    until("its memory is saved", async || (!saved(&state).is_empty()).then_some(())).await;
+    until("its processes are gone", async || {
+        record_of(&state, sandbox.id().as_str()).filter(|record| record["init"].is_null())
+    })
+    .await;
+    let resumed = resume().await;
+    assert_eq!(resumed.status, 201, "{resumed:?}");
+    assert_eq!(resumed.json()["sandboxID"], sandbox.id().as_str());
+    assert_eq!(output(&guest, "echo $GIVEN, $OWN").await, "of the sandbox, \n", "new commands get the sandbox's");
+    guest.run("touch enough").await.unwrap();
+    let ended = guest.connect(waiting.pid()).await.unwrap().collect().await.unwrap().text();
+    for variable in ["OWN=of the process", "GIVEN=of the sandbox"] {
+        assert!(ended.lines().any(|line| line == variable), "{ended}");
+    }
+    assert!(sandbox.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_criu_files_are_kept_and_pauses_stay_in_ram() {
+    let state = StateDir::new(BINARY);
+    let server = memory::serve(&state, &["--criu", "/nonexistent/criu", "--save-paused-after", "1"]);
+    let client = server.client();
+    let sandbox = create(&client).await;
+    let guest = user_of(&sandbox);
+    let mut counting = Counting::start(&guest).await;
+    guest.write_file("file", "kept").await.unwrap();
+    let memory = sandbox.snapshot(&NewSnapshot::default()).await.unwrap_err();
+    assert_unavailable(&memory, &["/nonexistent/criu", "with `memory: false`, a snapshot of the files can be taken"]);
+    assert_unavailable(&sandbox.fork(2, None).await.unwrap_err(), &["/nonexistent/criu"]);
+    assert!(client.list_snapshots(&ListSnapshots::default()).await.unwrap().is_empty());
+
+    let snapshot = sandbox.snapshot(&NewSnapshot { files_only: true, ..NewSnapshot::default() }).await.unwrap();
+    let copy = client.create(NewSandbox::new(snapshot.id.clone())).await.unwrap();
+    assert_eq!(text(&user_of(&copy), "file").await, "kept");
+    assert_eq!(python_programs(&state), 2, "those of the source");
+    sandbox.rollback(&snapshot.id).await.unwrap();
+    assert_eq!(text(&guest, "file").await, "kept");
+    assert_eq!(python_programs(&state), 0, "nothing has kept them");
+    drop(counting);
+
+    guest.run("rm -f n").await.unwrap();
+    counting = Counting::start(&guest).await;
+    sandbox.pause(true).await.unwrap();
+    counting.lose().await;
+    assert_eq!(record_of(&state, sandbox.id().as_str()).unwrap()["state"], "frozen");
+    assert_eq!((python_programs(&state), saved(&state).len()), (2, 0));
+    let resumed = client.connect(sandbox.id(), None).await.unwrap();
+    counting.join_and_finish(&user_of(&resumed)).await;
+    assert!(client.remove_snapshot(&snapshot.id).await.unwrap());
+    for sandbox in [copy, resumed] {
+        assert!(sandbox.kill().await.unwrap());
+    }
+    server.stop();
+    state.assert_nothing_left();
+}
+
+#[track_caller]
+fn assert_unavailable(error: &ApiError, words: &[&str]) {
+    let ApiError::Server { code: 501, error_code, message } = error else { panic!("{error:?}") };
+    assert_eq!(error_code.as_deref(), Some("memory_snapshots_unavailable"));
+    assert!(words.iter().all(|words| message.contains(words)), "{message}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_saved_is_named_and_the_sandbox_goes_on() {
     if !has_criu() {
         return;
@@ -296,12 +416,19 @@ async fn what_cannot_be_saved_is_named_and_the_sandbox_goes_on() {
     let from_memory = "python3 -c \"import os; fd = os.memfd_create('program'); os.write(fd, open('/bin/sleep', 'rb').read()); \
         os.execve(fd, ['odd-program', '600'], {})\"";
     let odd = guest.start(StartProcess::shell(from_memory)).await.unwrap();
-    until("it runs", async || {
-        output(&guest, "ps axo args").await.lines().any(|line| line == "odd-program 600").then_some(())
+    let pid = until("it runs", async || {
+        let processes = output(&guest, "ps axo pid,args").await;
+        let line = processes.lines().find_map(|line| line.strip_suffix(" odd-program 600"));
+        line.map(|pid| pid.trim().to_owned())
     })
     .await;
-    let refused = sandbox.snapshot(&NewSnapshot::default()).await.unwrap_err().to_string();
-    assert!(refused.contains("runs a program from memory"), "{refused}");
+    let refused = sandbox.snapshot(&NewSnapshot::default()).await.unwrap_err();
+    let ApiError::Conflict { message, error_code, .. } = &refused else { panic!("{refused:?}") };
+    assert_eq!(error_code.as_deref(), Some("memory_not_saved"));
+    assert!(
+        message.contains(&format!("process {pid} (")) && message.contains("runs a program from memory"),
+        "{message}"
+    );
     assert!(server.client().list_snapshots(&ListSnapshots::default()).await.unwrap().is_empty());
     guest.run(format!("kill -KILL {}", odd.pid()).as_str()).await.unwrap();
     counting.finish(&guest).await;

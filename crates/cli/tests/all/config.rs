@@ -2,15 +2,17 @@
 
 use crate::served;
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 use std::process::Stdio;
+use std::sync::mpsc;
 
 use isopod_testkit::StateDir;
 use serde_json::{Value, json};
 use served::{BINARY, Served, host, text};
 
 fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 #[test]
@@ -121,6 +123,67 @@ fn the_log_names_a_request_by_the_id_that_its_client_got() {
         let answered = answered.unwrap_or_else(|| panic!("{id} is not in {log}"));
         assert_eq!((&answered["span"]["url.path"], &answered["status"]), (&json!(path), &json!(status)), "{answered}");
     }
+    server.stop();
+    state.assert_nothing_left();
+}
+
+/// Answers searches as SearXNG does. Returns its address, and the heads of the requests as they come.
+fn start_search() -> (String, mpsc::Receiver<String>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (sender, heads) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let lines = BufReader::new(&stream).lines().map(Result::unwrap);
+            let head: Vec<String> = lines.take_while(|line| !line.is_empty()).collect();
+            let body = json!({ "results": [{ "title": "one", "url": "https://one.example/", "content": "words" }] });
+            let body = body.to_string();
+            let about = "content-type: application/json\r\nconnection: close";
+            let length = body.len();
+            write!(stream, "HTTP/1.1 200 OK\r\n{about}\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+            // The test may have ended.
+            let _ = sender.send(head.join("\n"));
+        }
+    });
+    (address, heads)
+}
+
+#[test]
+fn the_search_service_and_the_allowed_origins_of_the_file_count() {
+    let state = StateDir::new(BINARY);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("isopod.toml");
+    let (search, heads) = start_search();
+    let origins = "allowed_origins = ['https://app.example']";
+    std::fs::write(&path, format!("{origins}\n[tools.search]\nurl = 'http://{search}/search'\n")).unwrap();
+    let mut command = state.isopod().command(&["serve", "--listen", "127.0.0.1:0", "--config", path.to_str().unwrap()]);
+    command.args(["--pool-ready", "0", "--pool-prepared", "0"]).env("ISOPOD_SEARCH_KEY", "sesame");
+    let server = Served::start_command(&state, command);
+    let key = format!("x-api-key: {}", server.export("E2B_API_KEY"));
+    let ask = |path: &str, options: &[&str]| {
+        let url = format!("http://{}{path}", server.address());
+        text(&host("curl", &[&["--silent", "--header", &key, &url], options].concat()))
+    };
+
+    let tools: Value = serde_json::from_str(&ask("/runtime/tools", &[])).unwrap();
+    let is_search = |tool: &Value| tool["name"] == "web_search";
+    assert!(tools["tools"].as_array().unwrap().iter().any(is_search), "{tools}");
+    let body = ["--header", "content-type: application/json", "--data", r#"{"query":"isopods"}"#];
+    let found: Value = serde_json::from_str(&ask("/runtime/r/tools/web_search", &body)).unwrap();
+    assert_eq!((&found["success"], &found["results"][0]["title"]), (&json!(true), &json!("one")), "{found}");
+    let head = heads.recv().unwrap();
+    assert!(head.starts_with("GET /search?q=isopods&format=json "), "{head}");
+    assert!(head.lines().any(|line| line.eq_ignore_ascii_case("authorization: Bearer sesame")), "{head}");
+
+    let from = |origin: &str| ask("/v2/sandboxes", &["--include", "--header", &format!("origin: {origin}")]);
+    let allowed = from("https://app.example");
+    assert!(allowed.starts_with("HTTP/1.1 200"), "{allowed}");
+    let is_permission = |line: &str| line.eq_ignore_ascii_case("access-control-allow-origin: https://app.example");
+    assert!(allowed.lines().any(is_permission), "{allowed}");
+    let refused = from("https://evil.example");
+    assert!(refused.starts_with("HTTP/1.1 403"), "{refused}");
+    assert!(!refused.to_ascii_lowercase().contains("access-control-allow-origin"), "{refused}");
     server.stop();
     state.assert_nothing_left();
 }

@@ -51,6 +51,7 @@ mod service;
 mod sessions;
 mod setup;
 mod shortage;
+mod snapshot_commands;
 mod start_images;
 mod storage;
 mod template_server;

@@ -95,6 +95,31 @@ sandbox.kill()
 APP
 "#;
 
+/// What the wheel brings besides the program: sessions, and a plugin that pytest finds by itself. The server makes the
+/// sandboxes of runs from `base`, because the template for code takes minutes to build here.
+const PYTHON_PACKAGE: &str = r#"
+cat > /tmp/isopod.toml <<'SETTINGS'
+[sessions]
+template = "base"
+SETTINGS
+export ISOPOD_CONFIG=/tmp/isopod.toml
+cat > /tmp/session.py <<'SESSION'
+import isopod
+
+with isopod.session("w") as run:
+    print(run.run_command("echo 1").stdout, end="")
+SESSION
+mkdir /tmp/tests
+cat > /tmp/tests/test_fixture.py <<'TESTS'
+import pytest
+
+
+@pytest.mark.sandbox(template="base")
+def test_fixture(sandbox):
+    assert sandbox.commands.run("echo 1").stdout == "1\n"
+TESTS
+"#;
+
 #[test]
 fn the_debian_package_is_installed_upgraded_removed_and_purged() {
     require_root();
@@ -137,14 +162,19 @@ fn the_wheel_brings_the_program_and_runs_the_quick_start() {
     for distribution in distributions() {
         let userland = distribution.fresh("wheel");
         let steps = format!(
-            r#"{QUICK_START}
+            r#"{QUICK_START}{PYTHON_PACKAGE}
             python3 -m venv /opt/venv
-            /opt/venv/bin/pip install --quiet /packages/isopod-*.whl e2b >&2
+            # The SDK comes as a requirement of the wheel.
+            /opt/venv/bin/pip install --quiet /packages/isopod-*.whl >&2
             PATH=/opt/venv/bin:$PATH
             python -c 'import isopod; print(isopod.find_program())'
             python -m isopod --version
             start
             python /tmp/app.py
+            python /tmp/session.py
+            pip install --quiet pytest >&2
+            # Without a server, the option makes the test fail instead of skipping it.
+            pytest -q --require-sandbox /tmp/tests >&2
             memory
             stop
             isopod uninstall --yes >&2
@@ -153,7 +183,7 @@ fn the_wheel_brings_the_program_and_runs_the_quick_start() {
         );
         let output = userland.run(&PACKAGES, "/packages", &script(&steps)).ok();
         let version = format!("isopod {}", env!("CARGO_PKG_VERSION"));
-        let expected = ["/opt/venv/bin/isopod", &version, "hello", "kept until the sandbox ends", "restored"];
+        let expected = ["/opt/venv/bin/isopod", &version, "hello", "kept until the sandbox ends", "1", "restored"];
         assert_eq!(output.lines().collect::<Vec<_>>(), expected, "{}", distribution.name);
         userland.assert_nothing_left();
     }

@@ -1,21 +1,23 @@
 //! `isopod prune` and `isopod uninstall` beside sandboxes whose server is down: in use is what the records say.
 
 use crate::builds;
-use crate::common;
+use crate::{common, memory};
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use builds::context;
 use builds::registry::{Registry, small_system};
-use common::{KEY, Server};
-use isopod_client::sandbox::{Client, NewSandbox};
+use common::{KEY, Server, has_criu};
+use isopod_client::guest::StartProcess;
+use isopod_client::sandbox::{Client, NewSandbox, NewSnapshot};
 use isopod_node::PoolSize;
 use isopod_testkit::{Finished, StateDir};
 use isopod_wire::SandboxId;
 use isopod_wire::build::RemoveTemplateError;
 use isopod_wire::node::NodeApi;
-use serde_json::json;
+use memory::{record_of, until, user_of};
+use serde_json::{Value, json};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
 
@@ -221,6 +223,59 @@ async fn uninstall_tells_of_sandboxes_and_removes_nothing_without_a_yes() {
     assert!(!state.path().exists());
     state.assert_nothing_left();
     std::fs::create_dir(state.path()).unwrap();
+}
+
+/// The names in the rows of `isopod df` of this kind, all of which take space.
+fn names_in_df(state: &StateDir, kind: &str) -> Vec<String> {
+    let rows: Vec<Value> = serde_json::from_str(&state.isopod().run(&["df", "--json"]).ok()).unwrap();
+    let rows: Vec<&Value> = rows.iter().filter(|row| row["kind"] == kind).collect();
+    assert!(rows.iter().all(|row| row["bytes"].as_u64() > Some(0) && row["in_use"] == true), "{rows:?}");
+    rows.iter().map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn saved_memory_is_shown_outlives_a_prune_and_is_named_before_an_uninstall() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = memory::serve(&state, &["--save-paused-after", "1"]);
+    let sandbox = memory::create(&server.client(), "base").await;
+    let id = sandbox.id().as_str();
+    let program = user_of(&sandbox).start(StartProcess::shell("exec sleep 6000")).await.unwrap().pid();
+    let runs = format!("tr '\\0' ' ' < /proc/{program}/cmdline");
+    sandbox.snapshot(&NewSnapshot { name: Some("kept".to_owned()), ..NewSnapshot::default() }).await.unwrap();
+    sandbox.pause(true).await.unwrap();
+    until("its memory is saved", async || record_of(&state, id).filter(|record| record["state"] == "saved")).await;
+
+    let check = |said: String| {
+        let said: Value = serde_json::from_str(&said).unwrap();
+        assert_eq!((&said["kept"], &said["kept_snapshots"]), (&json!(1), &json!(1)), "{said}");
+        assert_eq!(names_in_df(&state, "paused"), [id]);
+        assert_eq!(names_in_df(&state, "snapshot").len(), 1);
+    };
+    check(state.isopod().run(&["prune", "--all", "--json"]).ok());
+    server.kill();
+    check(state.isopod().run(&["prune", "--all", "--json"]).ok());
+    assert!(state.isopod().run(&["prune", "--all"]).ok().contains("kept 1 snapshots"));
+    let refused = state.isopod().run(&["uninstall"]);
+    assert_eq!((refused.code(), refused.stdout().starts_with("nothing was removed")), (1, true));
+    let asked = refused.stderr();
+    assert!(asked.contains("1 sandbox runs or is paused") && asked.contains("1 snapshot is lost too"), "{asked}");
+
+    let server = memory::serve(&state, &[]);
+    let client = server.client();
+    let resumed = client.connect(sandbox.id(), None).await.unwrap();
+    let copy = memory::create(&client, "kept").await;
+    for one in [&resumed, &copy] {
+        assert_eq!(user_of(one).run(runs.as_str()).await.unwrap().text(), "sleep 6000 ");
+        assert!(one.kill().await.unwrap());
+    }
+    assert!(names_in_df(&state, "paused").is_empty());
+    assert!(client.remove_snapshot("kept").await.unwrap());
+    assert!(names_in_df(&state, "snapshot").is_empty());
+    server.stop();
+    state.assert_nothing_left();
 }
 
 #[test]

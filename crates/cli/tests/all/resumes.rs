@@ -10,11 +10,12 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use common::{Server, has_criu};
+use common::raw::ask;
+use common::{KEY, Server, has_criu};
 use isopod_client::guest::{Guest, StartProcess};
 use isopod_client::sandbox::{Client, NewSandbox, NewSnapshot, Sandbox};
 use isopod_testkit::StateDir;
-use memory::{boxes, executions, record, until, user_of};
+use memory::{boxes, executions, python_programs, record, until, user_of};
 use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
@@ -132,6 +133,8 @@ async fn a_resume_that_did_not_survive_the_server_leaves_what_was_saved() {
     // A power cut before its processes went on ends the new execution, and the answer never reaches the database.
     let (_, init) = running_execution(&state, &sandbox);
     signal("KILL", init);
+    // The kernel ends the others first. Until then, the counter writes to the files that come back below.
+    until("all its processes have ended", async || has_ended(init).then_some(())).await;
     assert!(Command::new("find").arg(&files_of).args(["-mindepth", "1", "-delete"]).status().unwrap().success());
     copy(&kept_files.join("."), &files_of);
     copy(&before.path().join(former.file_name().unwrap()), &boxes(&state));
@@ -158,6 +161,12 @@ fn running_execution(state: &StateDir, sandbox: &Sandbox) -> (PathBuf, u32) {
 
 fn signal(name: &str, pid: u32) {
     assert!(Command::new("kill").args([format!("-{name}"), pid.to_string()]).status().unwrap().success());
+}
+
+/// Whether a process is gone, or waits for its parent to take notice.
+fn has_ended(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
 }
 
 fn children(pid: u32) -> Vec<u32> {
@@ -229,6 +238,113 @@ async fn a_program_that_would_come_back_without_the_sandboxs_filter_does_not_run
     let resumed = client.connect(sandbox.id(), None).await.unwrap();
     goes_on(&user_of(&resumed), counted).await;
     assert!(resumed.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
+/// A file of a sandbox that is saved, on the host.
+fn file_of(state: &StateDir, execution: &Path, path: &str) -> PathBuf {
+    let area = state.path().join("disk/areas").join(record(execution)["area"].as_str().unwrap());
+    let found = Command::new("find").arg(area).args(["-path", &format!("*/{path}")]).output().unwrap();
+    let found = String::from_utf8(found.stdout).unwrap();
+    let mut paths = found.lines();
+    let file = paths.next().unwrap_or_else(|| panic!("there is no {path}"));
+    assert_eq!(paths.next(), None, "{found}");
+    file.into()
+}
+
+/// A number as images have it.
+fn varint(mut number: u32) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while number >= 128 {
+        bytes.push(number as u8 | 128);
+        number >>= 7;
+    }
+    bytes.push(number as u8);
+    bytes
+}
+
+/// The first half of `cap_bnd` in the credentials of a task.
+fn bounding_set(number: u32) -> Vec<u8> {
+    const FIELD: u8 = 12;
+    [vec![FIELD << 3], varint(number)].concat()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_whose_image_gives_it_more_capabilities_does_not_run() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state);
+    let client = server.client();
+    let sandbox = create(&client).await;
+    let guest = user_of(&sandbox);
+    let program = guest.start(StartProcess::shell(COUNTER)).await.unwrap().pid();
+    let counted = goes_on(&guest, 3).await;
+    let own = output(&guest, &format!("sed -n 's/^CapBnd:\\s*//p' /proc/{program}/status")).await;
+    let own = bounding_set(u64::from_str_radix(&own, 16).unwrap() as u32);
+    let all = bounding_set(u32::MAX);
+    assert_eq!(own.len(), all.len(), "lengths before it would change");
+
+    let saved = pause_to_disk(&state, &sandbox).await;
+    let (image, written) = (saved.join(format!("memory/images/core-{program}.img")), file_of(&state, &saved, "user/n"));
+    let right = std::fs::read(&image).unwrap();
+    let places: Vec<usize> = (0..right.len()).filter(|place| right[*place..].starts_with(&own)).collect();
+    let &[place] = &places[..] else { panic!("its bounding set is at {places:?}") };
+    let wrong = [&right[..place], &all[..], &right[place + all.len()..]].concat();
+    std::fs::write(&image, wrong).unwrap();
+    let before = std::fs::read(&written).unwrap();
+    let refused = client.connect(sandbox.id(), None).await.unwrap_err().to_string();
+    assert!(refused.contains("more than its sandbox allows: CapBnd"), "{refused}");
+    assert_eq!(std::fs::read(&written).unwrap(), before, "it has run");
+    assert_eq!(python_programs(&state), 0);
+    assert_eq!(saved_execution(&state), Some(saved));
+
+    std::fs::write(&image, right).unwrap();
+    let resumed = client.connect(sandbox.id(), None).await.unwrap();
+    goes_on(&user_of(&resumed), counted).await;
+    assert!(resumed.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_has_changed_since_is_named_and_the_files_can_be_started_without_it() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state);
+    let client = server.client();
+    let sandbox = create(&client).await;
+    let guest = user_of(&sandbox);
+    assert!(guest.run("cp /bin/sleep own-program && echo kept > file").await.unwrap().ended.is_success());
+    guest.start(StartProcess::shell("exec ./own-program 6000")).await.unwrap();
+    until("it runs", async || {
+        output(&guest, "ps axo args").await.lines().any(|line| line == "./own-program 6000").then_some(())
+    })
+    .await;
+    let saved = pause_to_disk(&state, &sandbox).await;
+    // As an upgrade does with a library.
+    std::fs::write(file_of(&state, &saved, "user/own-program"), "#!/bin/sh\necho changed\n").unwrap();
+    let refused = client.connect(sandbox.id(), None).await.unwrap_err().to_string();
+    let says = ["own-program", "its files are kept", "on_resume=\"reboot\""];
+    assert!(says.iter().all(|words| refused.contains(words)), "{refused}");
+    assert_eq!(saved_execution(&state), Some(saved));
+
+    // As the official SDKs ask for it.
+    let headers = [("x-api-key", KEY), ("content-type", "application/json")];
+    let path = format!("/v2/sandboxes/{}/connect", sandbox.id());
+    let rebooted = ask(server.port(), "POST", &path, &headers, br#"{"timeout": 300, "memory": false}"#).await;
+    assert_eq!(rebooted.status, 201, "{rebooted:?}");
+    let guest = user_of(&client.connect(sandbox.id(), None).await.unwrap());
+    assert_eq!(
+        output(&guest, "cat file && ./own-program && ps axo args | grep -c '[o]wn-program 6000'").await,
+        "kept\nchanged\n0"
+    );
+    assert_eq!(saved_execution(&state), None);
+    assert!(sandbox.kill().await.unwrap());
     server.stop();
     state.assert_nothing_left();
 }

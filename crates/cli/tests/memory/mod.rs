@@ -53,3 +53,23 @@ pub(crate) fn record(execution: &Path) -> Value {
     let text = std::fs::read(execution.join("record.json")).unwrap_or_default();
     serde_json::from_slice(&text).unwrap_or_default()
 }
+
+/// The record of a sandbox. Those of its snapshots name it too.
+pub(crate) fn record_of(state: &StateDir, sandbox: &str) -> Option<Value> {
+    let records = executions(state).into_iter().map(|execution| record(&execution));
+    let mut own = records.filter(|record| record["spec"]["sandbox"] == sandbox && record["snapshot"].is_null());
+    own.next()
+}
+
+/// How many Python programs the sandboxes of a state directory run, by their cgroups.
+pub(crate) fn python_programs(state: &StateDir) -> usize {
+    let tag = std::fs::read_to_string(state.path().join("tag")).unwrap();
+    let group = format!("isopod-{}", tag.trim());
+    let is_ours = |entry: &std::fs::DirEntry| {
+        let cgroup = std::fs::read_to_string(entry.path().join("cgroup")).unwrap_or_default();
+        // Below the group of the state directory, and of an execution that is not in the pool.
+        cgroup.contains(&format!("/{group}/"))
+            && std::fs::read(entry.path().join("cmdline")).is_ok_and(|words| words.starts_with(b"python3"))
+    };
+    std::fs::read_dir("/proc").unwrap().filter_map(Result::ok).filter(is_ours).count()
+}

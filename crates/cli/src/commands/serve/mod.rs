@@ -92,6 +92,7 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
     // Only now is it certain that no other server uses that daemon.
     let replaced = replace_storage_of_other_version(&settings, &storage).await;
     tell_disk(&node);
+    tell_memory(&node).await;
     let parts = Parts { settings, state, storage: storage.clone(), tls, local_tls, remote_backend };
     let served = match replaced {
         Ok(()) => serve_node(&node, parts, socket, stop).await,
@@ -153,6 +154,13 @@ fn tell_disk(node: &Node) {
     let missing = missing_packages_beside(no_limit.is_none());
     if !missing.is_empty() {
         tracing::info!("`isopod setup` installs what this machine lacks: {}", list(&missing));
+    }
+}
+
+/// What this server does without, before a client finds out.
+async fn tell_memory(node: &Node) {
+    if let Some(reason) = node.no_memory_snapshots().await {
+        tracing::info!("pauses stay in RAM, and snapshots have files only: {reason}");
     }
 }
 
