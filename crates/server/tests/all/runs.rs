@@ -33,7 +33,9 @@ async fn agent(invoked: &Arc<AtomicU32>) -> String {
             assert_eq!(request.uri().path(), "/agents/invoke");
             invoked.fetch_add(1, Ordering::Relaxed);
         }
-        let body = json!({ "success": true, "output": "well", "tokens_used": 7, "agent_id": "x" }).to_string();
+        let body = json!({ "success": true, "output": "well", "tokens_used": 7, "agent_id": "x",
+            "thought_signature": "signed" });
+        let body = body.to_string();
         async move { Ok::<_, hyper::Error>(Response::new(Full::new(Bytes::from(body)))) }
     });
     format!("http://{}/agents/", serve_http(answer).await)
@@ -272,6 +274,7 @@ async fn a_websocket_shows_the_state_first_and_the_events_and_closes_at_the_end(
     let first = socket.next().await.unwrap();
     assert_eq!((&first["type"], &first["state"]["run_id"]), (&json!("state_update"), &json!(run)));
     assert_eq!(first["topology"], json!({ "nodes": ["a"], "edges": [] }));
+    assert_eq!(first["signatures"], json!({}));
     ended(&server, &run, "awaitingapproval").await;
     server.client.post(&format!("/runtime/{run}/resume"), json!({})).await;
     let mut kinds = Vec::new();
@@ -284,6 +287,7 @@ async fn a_websocket_shows_the_state_first_and_the_events_and_closes_at_the_end(
         assert!(kinds.iter().any(|seen| seen == kind), "{kind}: {kinds:?}");
     }
     assert_eq!(last["state"]["status"], "completed", "{last}");
+    assert_eq!(last["signatures"], json!({ "a": "signed" }), "{last}");
     let mut nobody = WebSocket::open(&server, "/ws/runtime/nobody").await;
     assert_eq!(nobody.next().await.unwrap(), json!({ "error": "Run not found" }));
     assert_eq!(server.client.get(&format!("/ws/runtime/{run}")).await.status, 400);

@@ -5,7 +5,7 @@ use crate::support;
 use std::sync::Arc;
 
 use serde_json::json;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, SqliteConnection};
 
 use support::server::until;
 use support::{Server, backend, postgres};
@@ -35,6 +35,8 @@ async fn the_database_has_views_with_the_names_and_columns_of_the_api() {
     let id = begun["sandbox"]["id"].as_str().unwrap();
     let cloned = client.post("/api/v1/git/clone", json!({ "sandbox_id": id, "repo_url": "https://host/x.git" })).await;
     assert_eq!(cloned.status, 200, "{cloned:?}");
+    let committed = client.post("/api/v1/git/commit", json!({ "sandbox_id": id, "message": "fix: it" })).await;
+    assert_eq!(committed.status, 200, "{committed:?}");
 
     let agent = client.get("/api/v1/agents/ada").await.json;
     let [created, updated, completed, destroyed] =
@@ -46,8 +48,10 @@ async fn the_database_has_views_with_the_names_and_columns_of_the_api() {
     assert_eq!(row(&server, &columns, "v1_agents").await, [&expected[..], &times].concat());
 
     let columns = ["id", "title", "description", "status", "priority", "assigned_agent_id", "git_branch"];
-    let columns = [&columns[..], &["pull_request_url", &completed]].concat();
-    let expected = ["t1", "fix it", "", "in_progress", "high", "ada", "-", "-", "-"];
+    let columns = [&columns[..], &["pull_request_url", &created, &completed]].concat();
+    let task = client.get("/api/v1/tasks/t1").await.json;
+    let created_at = task["created_at"].as_str().unwrap();
+    let expected = ["t1", "fix it", "", "in_progress", "high", "ada", "-", "-", created_at, "-"];
     assert_eq!(row(&server, &columns, "v1_tasks").await, expected);
 
     let columns = ["id", "agent_id", "task_id", "status", "repo_url", "branch_name"];
@@ -59,22 +63,31 @@ async fn the_database_has_views_with_the_names_and_columns_of_the_api() {
     assert_eq!(row(&server, &columns, "v1_sandboxes").await, expected);
 
     let operations = "SELECT id FROM v1_git_operations";
-    until("the clone is recorded", || async { !server.texts(operations).await.is_empty() }).await;
-    let columns = ["operation_type", "status", "error_message", "sandbox_id"];
-    assert_eq!(row(&server, &columns, "v1_git_operations").await, ["clone", "success", "-", id]);
-
+    until("both operations are recorded", || async { server.texts(operations).await.len() == 2 }).await;
     client.post("/api/v1/tasks/t1/finish", json!({})).await;
     let ended = client.get(&format!("/api/v1/sandboxes/{id}")).await.json;
+    let columns = ["operation_type", "status", "commit_sha", "error_message", "sandbox_id", &created];
+    for (operation, done) in [("clone", &cloned), ("commit", &committed)] {
+        let found = row(&server, &columns, &format!("v1_git_operations WHERE operation_type = '{operation}'")).await;
+        let sha = done.json["commit_sha"].as_str().unwrap();
+        assert_eq!(found[..5], [operation, "success", sha, "-", id]);
+        let lifetime = text("created_at")..=ended["destroyed_at"].as_str().unwrap().to_owned();
+        assert!(lifetime.contains(&found[5]), "{operation} at {}, in {lifetime:?}", found[5]);
+    }
+
     let joined = "v1_sandboxes s JOIN v1_tasks k ON k.id = s.task_id AND k.team_id = s.team_id";
     let destroyed = shown("s.destroyed_at");
     let found = row(&server, &["s.status", "k.status", &destroyed], joined).await;
     assert_eq!(found, ["stopped", "completed", ended["destroyed_at"].as_str().unwrap()]);
 }
 
-/// Programs that were written for tables of these names run unchanged after `SET search_path`. SQLite has no schemas, so
-/// there the names have a prefix.
+/// What the documentation tells programs to run first on SQLite, which has no schemas.
+const PLAIN_VIEWS: &str = include_str!("../../../../docs/assets/plain-views.sql");
+
+/// Programs that were written for tables of these names run unchanged, on PostgreSQL after `SET search_path` and on SQLite
+/// after the statements that create temporary views.
 #[tokio::test]
-async fn programs_that_know_the_plain_names_find_them_in_the_schema_v1() {
+async fn queries_with_the_plain_names_run_unchanged() {
     let server = Server::start_with(|config| config.service.backend = Some(backend::fake() as Arc<_>)).await;
     let client = &server.client;
     client.post("/api/v1/agents", json!({ "id": "ada", "name": "Ada", "role": "coder" })).await;
@@ -96,10 +109,13 @@ async fn programs_that_know_the_plain_names_find_them_in_the_schema_v1() {
         assert_eq!(server.texts_in("v1", young).await, [id]);
         server.texts_in("v1", joined).await
     } else {
-        let prefixed = ["agents", "tasks", "sandboxes", "git_operations"]
-            .iter()
-            .fold(joined.to_owned(), |text, name| text.replace(&format!(" {name} "), &format!(" v1_{name} ")));
-        server.texts(&prefixed).await
+        // As a program opens it that only reads.
+        let url = format!("sqlite://{}?mode=ro", server.database().display());
+        let mut program = SqliteConnection::connect(&url).await.unwrap();
+        sqlx::raw_sql(PLAIN_VIEWS).execute(&mut program).await.unwrap();
+        let changed = sqlx::raw_sql("DELETE FROM agents").execute(&mut program).await.unwrap_err().to_string();
+        assert!(changed.contains("because it is a view"), "{changed}");
+        sqlx::query_scalar(joined).fetch_all(&mut program).await.unwrap()
     };
     assert_eq!(found, ["Ada fix it running clone"]);
 }

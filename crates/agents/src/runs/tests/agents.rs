@@ -61,6 +61,11 @@ impl Service {
             "broken" => response(500, "trouble"),
             "refuse" => response(200, &json!({ "success": false, "error": "I will not" }).to_string()),
             "null" if count == 1 => response(200, &good(json!("[STATUS: NULL]")).to_string()),
+            "search" => {
+                let mut reply = good(json!("found it"));
+                reply["executed_tools"] = json!([{ "name": "web_search", "args": { "query": "it" } }]);
+                response(200, &reply.to_string())
+            }
             "nothing" => response(200, &good(json!("  ")).to_string()),
             "delegate" => response(
                 200,
@@ -135,6 +140,13 @@ async fn agents_are_invoked_with_what_came_before_and_told_of_the_end() {
         (state["total_tokens_used"].as_u64(), state["invocations"][0]["tokens_used"].as_u64()),
         (Some(80), Some(40))
     );
+    let attempt = &state["invocations"][0];
+    let fields = ["agent_id", "model_variant", "status", "artifact_id", "error_message"].map(|name| &attempt[name]);
+    assert_eq!(fields, [&json!("a"), &json!("thinking"), &json!("success"), &json!("plot.png"), &Value::Null]);
+    assert!(attempt["latency_ms"].is_u64(), "{attempt}");
+    let at = attempt["timestamp"].as_str().unwrap();
+    assert!((state["start_time"].as_str().unwrap()..=state["end_time"].as_str().unwrap()).contains(&at), "{state}");
+    assert_eq!(state["invocations"][1]["model_variant"], "fast", "the default");
     assert_eq!(server.runs.signatures(&id).await.unwrap(), json!({ "a": "sig", "b": "sig" }));
 }
 
@@ -150,6 +162,11 @@ async fn agents_that_hang_lie_break_or_refuse_fail_their_node() {
         assert_eq!(server.ended(&id).await.1, "node_failed");
         let error = server.row(&id).await.error.unwrap();
         assert!(error.contains(expected), "{prompt}: {error}");
+        let state = server.state(&id).await;
+        let attempt = &state["invocations"][0];
+        assert_eq!((&attempt["status"], &attempt["artifact_id"]), (&json!("failed"), &Value::Null), "{attempt}");
+        assert!(attempt["error_message"].as_str().unwrap().contains(expected), "{prompt}: {attempt}");
+        assert!(prompt != "hang" || attempt["latency_ms"].as_u64() >= Some(200), "the node's time: {attempt}");
         let told = format!("/runtime/{id}/cleanup");
         assert!(service.cleanups.lock().unwrap().contains(&told), "{prompt}: nobody was told of the end");
     }
@@ -217,9 +234,11 @@ async fn an_empty_answer_waits_for_a_person_instead_of_failing() {
     let toolless = server.start("agents: [{id: research_x, prompt: fine}]").await;
     server.until(&toolless, RunStatus::AwaitingApproval).await;
     server.command(&toolless, Command::Stop).await.unwrap();
-    let used = server.start("agents: [{id: coder_x, prompt: fine}]").await;
-    assert_eq!(server.ended(&used).await.1, "completed");
-    assert_eq!(service.command().len(), 4);
+    for used in ["{id: coder_x, prompt: fine}", "{id: research_x, prompt: search}"] {
+        let used = server.start(&format!("agents: [{used}]")).await;
+        assert_eq!(server.ended(&used).await, (RunStatus::Completed, "completed".to_owned()));
+    }
+    assert_eq!(service.command().len(), 5);
 }
 
 #[tokio::test]
