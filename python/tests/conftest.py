@@ -4,6 +4,7 @@ ISOPOD_PROGRAM names the program (run.py sets it). Needs root and redis-server.
 """
 
 import contextlib
+import inspect
 import os
 import shutil
 import socket
@@ -98,6 +99,11 @@ def alive():
         return sandbox_id in listed
 
     return look
+
+
+async def done_by(call):
+    """The result of a call, whether it has to be awaited or not."""
+    return await call if inspect.isawaitable(call) else call
 
 
 def wait_until(holds):

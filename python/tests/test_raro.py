@@ -243,7 +243,7 @@ def test_a_models_tool_calls_work_in_one_sandbox_and_its_workspace(tool_call, wo
     assert tool_call("execute_python", {"code": "print(x)"}, run_id=run)["result"].startswith("STDOUT:\n1,2\n")
     assert tool_call("execute_python", {"code": "1/0"}, run)["error"].startswith("RUNTIME ERROR: ZeroDivisionError")
     written = tool_call("write_file", {"filename": "notes/a.txt", "content": "ä"}, run)
-    assert written == {"success": True, "result": "Successfully saved to notes/a.txt"}
+    assert written == {"success": True, "result": "Successfully saved to notes/a.txt", "files_generated": ["notes/a.txt"]}
     assert workspace.read("notes/a.txt") == "ä"
     listed = tool_call("list_files", {}, run)
     assert listed["success"] and "Inputs: ['in.csv']\nOutputs: ['d.txt', 'notes/a.txt']" in listed["result"], listed

@@ -11,6 +11,7 @@ from datetime import datetime, timezone
 
 import pytest
 import seedtext
+from conftest import done_by
 from seedtext import PACKAGE
 
 from isopod.compat import roma
@@ -18,6 +19,8 @@ from isopod.errors import ConfigurationError, FileTooLargeError
 from isopod.toolkit import TOOLS
 
 EXECUTION = "test_e2b_001"
+both_storages = pytest.mark.parametrize("storage_class", [roma.FileStorage, roma.SyncFileStorage])
+both_toolkits = pytest.mark.parametrize("toolkit_class", [roma.E2BToolkit, roma.AsyncE2BToolkit])
 
 
 @pytest.fixture
@@ -74,34 +77,41 @@ def place(request, unique, tmp_path):
     return types.SimpleNamespace(config=config, root=str(root), flat=flat)
 
 
-def test_files_come_back_as_they_went_on_the_server_and_in_a_directory(unique, place):
-    storage, root = roma.FileStorage(place.config, unique), place.root
+@both_storages
+def test_files_come_back_as_they_went_on_the_server_and_in_a_directory(unique, place, storage_class):
+    storage, root = storage_class(place.config, unique), place.root
     artifacts = "" if place.flat else "artifacts/"
 
     async def use():
-        assert await storage.put("test.bin", bytes(range(256)), {"by": "ada"}) == f"{root}/{artifacts}test.bin"
+        assert await done_by(storage.put("test.bin", bytes(range(256)), {"by": "ada"})) == f"{root}/{artifacts}test.bin"
         assert str(storage.get_artifacts_path("test.bin")) == f"{root}/{artifacts}test.bin"
+        assert str(storage.get_full_path("test.bin")) == f"{root}/{artifacts}test.bin"
+        assert str(storage.get_full_path("temp/deep/x")) == f"{root}/temp/deep/x"
         assert str(storage.get_plots_path("p.png")) == (f"{root}/p.png" if place.flat else f"{root}/results/plots/p.png")
-        assert await storage.get("test.bin") == bytes(range(256))
-        assert await storage.get_metadata("test.bin") == {"by": "ada"}
-        assert await storage.get_size("test.bin") == 256
-        await storage.put_text("results/reports/ä.txt", "Grüße")
-        assert await storage.get_text("results/reports/ä.txt") == "Grüße"
-        await storage.put_json("outputs/x.json", {"a": [1, None]})
-        assert await storage.get_json("outputs/x.json") == {"a": [1, None]}
-        assert await storage.list_keys() == sorted([f"{artifacts}test.bin", "outputs/x.json", "results/reports/ä.txt"])
-        assert await storage.list_keys("results/") == ["results/reports/ä.txt"]
-        assert await storage.list_keys("test") == [f"{artifacts}test.bin"]
-        assert await storage.copy("test.bin", "logs/copy.bin") == f"{root}/logs/copy.bin"
-        assert await storage.move("logs/copy.bin", "moved.bin") == f"{root}/{artifacts}moved.bin"
-        assert await storage.get_metadata("moved.bin") == {"by": "ada"}
-        info = await storage.get_storage_info()
+        assert await done_by(storage.get("test.bin")) == bytes(range(256))
+        assert await done_by(storage.get_metadata("test.bin")) == {"by": "ada"}
+        assert await done_by(storage.exists("test.bin")) and await done_by(storage.get_size("test.bin")) == 256
+        await done_by(storage.put_text("results/reports/ä.txt", "Grüße"))
+        assert await done_by(storage.get_text("results/reports/ä.txt")) == "Grüße"
+        await done_by(storage.put_json("outputs/x.json", {"a": [1, None]}))
+        assert await done_by(storage.get_json("outputs/x.json")) == {"a": [1, None]}
+        keys = sorted([f"{artifacts}test.bin", "outputs/x.json", "results/reports/ä.txt"])
+        assert await done_by(storage.list_keys()) == keys
+        assert await done_by(storage.list_keys("results/")) == ["results/reports/ä.txt"]
+        assert await done_by(storage.list_keys("test")) == [f"{artifacts}test.bin"]
+        assert await done_by(storage.copy("test.bin", "logs/copy.bin")) == f"{root}/logs/copy.bin"
+        assert await done_by(storage.move("logs/copy.bin", "moved.bin")) == f"{root}/{artifacts}moved.bin"
+        assert not await done_by(storage.exists("logs/copy.bin")) and await done_by(storage.exists("test.bin"))
+        assert await done_by(storage.get("moved.bin")) == bytes(range(256))
+        assert await done_by(storage.get_metadata("moved.bin")) == {"by": "ada"}
+        info = await done_by(storage.get_storage_info())
         # Two of them have metadata, which is in files of its own.
         assert (info["execution_id"], info["root_path"], info["file_count"]) == (unique, root, 4 + 2)
         assert info["plots_path"] == str(storage.get_plots_path()) and info["total_size_mb"] == 0.0
-        assert await storage.delete("moved.bin") and not await storage.delete("moved.bin")
-        assert not await storage.exists("moved.bin")
-        assert (await storage.get("moved.bin"), await storage.get_size("moved.bin")) == (None, None)
+        assert await done_by(storage.delete("moved.bin")) and not await done_by(storage.delete("moved.bin"))
+        assert not await done_by(storage.exists("moved.bin"))
+        for look in (storage.get, storage.get_text, storage.get_json, storage.get_size, storage.get_metadata):
+            assert await done_by(look("moved.bin")) is None, look
 
     asyncio.run(use())
 
@@ -141,22 +151,28 @@ def test_a_storage_has_the_attributes_of_romas(unique, place):
         asyncio.run(storage.put("x", b"four"))
 
 
-def test_temporary_files_go_and_local_files_come(unique, tmp_path, place):
-    storage, artifacts = roma.SyncFileStorage(place.config, unique), "" if place.flat else "artifacts/"
-    begun = datetime.now(timezone.utc)
-    for number in range(3):
-        storage.put_text(f"temp/deep/test_{number}.txt", "x")
-    assert len(storage.list_keys("temp/")) == 3
-    assert storage.cleanup_temp_files() == 0
-    assert storage.cleanup_execution_temp_files() == 3
-    assert storage.list_keys("temp/") == []
-    local = tmp_path / "local.csv"
-    local.write_text("1,2")
-    storage.copy_local(local, "a.csv")
-    storage.move_local(local, "b/a.csv")
-    assert not local.exists()
-    created = [entry.key for entry in storage.list_files(modified_since=begun)]
-    assert created == [f"{artifacts}a.csv", f"{artifacts}b/a.csv"]
+@both_storages
+def test_temporary_files_go_and_local_files_come(unique, tmp_path, place, storage_class):
+    storage, artifacts = storage_class(place.config, unique), "" if place.flat else "artifacts/"
+
+    async def use():
+        begun = datetime.now(timezone.utc)
+        for number in range(3):
+            await done_by(storage.put_text(f"temp/deep/test_{number}.txt", "x"))
+        assert len(await done_by(storage.list_keys("temp/"))) == 3
+        assert await done_by(storage.cleanup_temp_files()) == 0
+        assert await done_by(storage.cleanup_execution_temp_files()) == 3
+        assert await done_by(storage.list_keys("temp/")) == []
+        local = tmp_path / "local.csv"
+        local.write_text("1,2")
+        assert await done_by(storage.copy_local(local, "a.csv")) == f"{place.root}/{artifacts}a.csv"
+        assert local.read_text() == "1,2" and await done_by(storage.get_text("a.csv")) == "1,2"
+        assert await done_by(storage.move_local(local, "b/a.csv")) == f"{place.root}/{artifacts}b/a.csv"
+        assert not local.exists() and await done_by(storage.get_text("b/a.csv")) == "1,2"
+        created = [entry.key for entry in await done_by(storage.list_files(modified_since=begun))]
+        assert created == [f"{artifacts}a.csv", f"{artifacts}b/a.csv"]
+
+    asyncio.run(use())
     keys = {storage.generate_key("plot", ".png") for _ in range(50)}
     pattern = rf"{artifacts}plot_\d{{8}}_\d{{6}}_[0-9a-f]{{8}}\.png"
     assert len(keys) == 50 and all(re.fullmatch(pattern, key) for key in keys)
@@ -227,6 +243,8 @@ def test_the_tools_can_be_awaited_and_a_lost_sandbox_is_told(unique, tmp_path, a
             first = (await toolkit.run_python_code("x = 1")).data
             both = await asyncio.gather(toolkit.run_command("sleep 1; echo a"), toolkit.run_python_code("x + 1"))
             assert (both[0].data["stdout"], both[1].data["results"]) == ("a\n", ["2"])
+            reached = (await toolkit.get_sandbox_url(8000)).data
+            assert reached["url"].startswith("8000-") and reached["sandbox_id"] == first["sandbox_id"]
             (tmp_path / "in.bin").write_bytes(b"\0\xff")
             assert (await toolkit.upload_file(str(tmp_path / "in.bin"), "in.bin")).data["ok"]
             assert (await toolkit.download_file("in.bin", str(tmp_path / "out.bin"))).data["size_bytes"] == 2
@@ -269,19 +287,50 @@ def test_configuration_before_environment_before_default(unique, monkeypatch):
         roma.E2BToolkit()
 
 
-def test_only_chosen_tools_can_be_called(unique):
-    toolkit = roma.E2BToolkit(
-        execution_id=unique, include_tools=["run_command", "upload_file"], exclude_tools=["upload_file"]
-    )
-    assert list(toolkit.get_enabled_tools()) == ["run_command"]
-    assert [one["name"] for one in toolkit.definitions("anthropic")] == ["run_command"]
-    assert "not enabled" in toolkit.run_python_code("1").data["error"]
-    assert "not enabled" in toolkit.upload_file("/etc/hostname", "x").data["error"]
-    assert toolkit.call("run_python_code", {"code": "1"}).data["error"] == "Unknown tool: run_python_code"
-    assert "wrong arguments" in toolkit.call("run_command", {"nope": 1}).data["error"]
+@both_toolkits
+def test_only_chosen_tools_can_be_called(unique, toolkit_class):
+    chosen = {"include_tools": ["run_command", "upload_file"], "exclude_tools": ["upload_file"]}
+
+    async def use():
+        async with toolkit_class(execution_id=unique, **chosen) as toolkit:
+            assert list(toolkit.get_enabled_tools()) == ["run_command"]
+            assert [one["name"] for one in await done_by(toolkit.definitions("anthropic"))] == ["run_command"]
+            assert "not enabled" in (await toolkit.run_python_code("1")).data["error"]
+            assert "not enabled" in (await toolkit.upload_file("/etc/hostname", "x")).data["error"]
+            unknown = await toolkit.call("run_python_code", {"code": "1"})
+            assert unknown.data["error"] == "Unknown tool: run_python_code"
+            assert "wrong arguments" in (await toolkit.call("run_command", {"nope": 1})).data["error"]
+
+    asyncio.run(use())
     with pytest.raises(ConfigurationError, match="unknown tools: nope"):
-        roma.E2BToolkit(execution_id=unique, include_tools=["nope"])
-    toolkit.close()
+        toolkit_class(execution_id=unique, include_tools=["nope"])
+
+
+@both_toolkits
+def test_without_auto_reinitialize_a_lost_sandbox_is_an_error_until_a_restart(unique, tmp_path, alive, toolkit_class):
+    from e2b import AsyncSandbox
+
+    async def use():
+        async with toolkit_class(execution_id=unique, auto_reinitialize=False) as toolkit:
+            first = (await toolkit.run_python_code("x = 1")).data
+            assert first["ok"], "the first sandbox replaces none"
+            await AsyncSandbox.kill(first["sandbox_id"])
+            (tmp_path / "up.bin").write_bytes(b"x")
+            for refused in (
+                await toolkit.run_python_code("1"),
+                await toolkit.run_command("true"),
+                await toolkit.upload_file(str(tmp_path / "up.bin"), "up.bin"),
+            ):
+                assert not refused.data["success"] and not refused.data["ok"], refused
+                assert "auto_reinitialize is off; restart_sandbox creates a new one" in refused.data["error"], refused
+            assert (await toolkit.get_sandbox_status()).data["status"] == "stopped"
+            restarted = (await toolkit.restart_sandbox()).data
+            assert restarted["old_sandbox_id"] == first["sandbox_id"] != restarted["new_sandbox_id"]
+            again = (await toolkit.run_python_code("x")).data
+            assert again["error"].startswith("NameError") and again["sandbox_id"] == restarted["new_sandbox_id"]
+            return again["sandbox_id"]
+
+    assert not alive(asyncio.run(use()))
 
 
 def test_a_sandbox_is_replaced_before_it_is_too_old(unique):
@@ -295,7 +344,7 @@ def test_a_sandbox_is_replaced_before_it_is_too_old(unique):
         assert done["ok"] and done["old_sandbox_id"] == first["sandbox_id"] != done["sandbox_id"]
 
 
-@pytest.mark.parametrize("toolkit_class", [roma.E2BToolkit, roma.AsyncE2BToolkit])
+@both_toolkits
 def test_the_steps_of_romas_integration_test(unique, tmp_path, alive, toolkit_class):
     """Its steps in its order, awaited as there: ROMA's own class is asynchronous, and code for it must run with both of ours."""
 
@@ -316,6 +365,8 @@ def test_the_steps_of_romas_integration_test(unique, tmp_path, alive, toolkit_cl
         assert (status["status"], status["sandbox_id"]) == ("running", first["sandbox_id"])
 
         assert (await toolkit.run_python_code("print(x + 5)")).data["stdout"] == ["15"]
+        slow = (await toolkit.run_python_code("import time\nfor second in range(3):\n    time.sleep(1)\n    print(second)")).data
+        assert (slow["ok"], slow["stdout"], slow["sandbox_id"]) == (True, ["0", "1", "2"], first["sandbox_id"])
         wrong = (await toolkit.run_python_code("this is no Python !!!")).data
         assert wrong["success"] and not wrong["ok"] and wrong["error"].startswith("SyntaxError")
         command = (await toolkit.run_command("echo 'Hello from E2B'")).data
@@ -354,7 +405,7 @@ def test_the_steps_of_romas_integration_test(unique, tmp_path, alive, toolkit_cl
     assert not alive(asyncio.run(use()))
 
 
-@pytest.mark.parametrize("toolkit_class", [roma.E2BToolkit, roma.AsyncE2BToolkit])
+@both_toolkits
 def test_a_lifetime_shorter_than_the_timeout_wins_and_the_workspace_stays(unique, alive, toolkit_class):
     """ROMA's own values: a lifetime of 0.36 s, which the next call after it notices although 30 s are not over."""
     storage = roma.SyncFileStorage(None, unique)

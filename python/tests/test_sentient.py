@@ -7,6 +7,7 @@ import types
 
 import pytest
 import seedtext
+from conftest import done_by
 
 from isopod.compat import sentient
 from isopod.compat.sentient import E2BSandboxInput, E2BSandboxTool, SyncE2BSandboxTool
@@ -110,11 +111,6 @@ def test_an_agent_that_does_not_await_leaves_no_sandbox(alive):
 
 
 both = pytest.mark.parametrize("tool_class", [E2BSandboxTool, SyncE2BSandboxTool])
-
-
-async def done_by(call):
-    """The result of a call, whether it has to be awaited or not."""
-    return await call if inspect.isawaitable(call) else call
 
 
 @contextlib.asynccontextmanager

@@ -245,7 +245,7 @@ def _read(ws: WorkspaceManager, args: Mapping[str, Any]) -> Result:
 def _write(ws: WorkspaceManager, args: Mapping[str, Any]) -> Result:
     name = args.get("filename", "")
     ws.write(name, args.get("content", ""))
-    return {"success": True, "result": f"Successfully saved to {name}"}
+    return {"success": True, "result": f"Successfully saved to {name}", "files_generated": [name]}
 
 
 def _list(ws: WorkspaceManager, _: Mapping[str, Any]) -> Result:
