@@ -12,6 +12,7 @@ The last line is `N passed, N failed, N skipped`.
 import argparse
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -213,7 +214,81 @@ def lifetime(listed):
     return (end - start).total_seconds()
 
 
-@case(IS_FULL)
+def examples(page):
+    """The shell commands of a page that can be run as they are, with the JSON that it shows as their result."""
+    found = re.findall(r"```sh\n(.*?)```\n\n```json\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+    return [(command, json.loads(shown)) for command, shown in found if "…" not in command]
+
+
+@case()
+def the_commands_of_the_documentation_return_what_it_shows(rig):
+    """Code, an app, and a script. Ids, ports, times and sizes are others."""
+    code, app, script = (ran(rig, command, shown) for command, shown in examples("fragments.md"))
+    assert code["template"] == TEMPLATE and code["runtimeError"] is None and code["truncated"] is False
+    assert (code["stdout"], code["stderr"]) == (["hello\n"], [])
+    assert code["cellResults"] == [{"text": "42", "isMainResult": True}]
+    assert app["url"] == f"http://8000-{app['sbxId']}.localhost:{rig.server.port}", app
+    rig.browser.open(app["url"])
+    rig.browser.until("Hello")
+    assert (script["output"], script["stdout"], script["status"], script["error"]) == ("42\n", "42\n", "success", None)
+    assert sorted(one["sandboxID"] for one in rig.sandboxes()) == sorted([code["sbxId"], app["sbxId"]])
+    end(rig, code, app)
+
+
+def ran(rig, command, shown):
+    """What a command of the documentation prints: the fields that are shown, in their order."""
+    done = subprocess.run(["sh", "-c", command], env=rig.server.environment(), capture_output=True, text=True, timeout=120)
+    answer = json.loads(done.stdout)
+    assert list(answer) == list(shown), (command, done)
+    return answer
+
+
+def end(rig, *fragments):
+    """Ends the sandboxes of fragments. There must be no other."""
+    for fragment in fragments:
+        rig.api("DELETE", f"/sandboxes/{fragment['sbxId']}")
+    assert rig.sandboxes() == []
+
+
+@case()
+def an_exception_of_the_code_is_in_the_result(rig):
+    failed = rig.api("POST", "/api/v1/fragments", {"template": TEMPLATE, "code": "print('before')\n1/0"})
+    assert failed["stdout"] == ["before\n"] and failed["cellResults"] == [], failed
+    error = failed["runtimeError"]
+    assert (error["name"], error["value"]) == ("ZeroDivisionError", "division by zero"), error
+    assert "1/0" in error["traceback"], error
+    end(rig, failed)
+
+
+@case()
+def what_a_package_json_names_is_installed_before_the_code_runs(rig):
+    """It names nothing, so that no registry is needed. npm then leaves its lock file."""
+    files = [
+        {"file_path": "script.py", "file_content": "import os; print(os.path.exists('package-lock.json'))"},
+        {"file_path": "package.json", "file_content": '{"name": "fragment", "version": "1.0.0"}'},
+    ]
+    for asked, found in ((True, "True\n"), (False, "False\n")):
+        body = {"template": TEMPLATE, "code": files, "install_dependencies": asked}
+        installed = rig.api("POST", "/api/v1/fragments", body)
+        assert (installed["runtimeError"], installed["stdout"]) == (None, [found]), installed
+        end(rig, installed)
+
+
+@case()
+def a_script_returns_its_output_and_leaves_no_sandbox(rig):
+    scripts = {
+        "python": "print(6 * 7)",
+        "javascript": "console.log(6 * 7)",
+        "bash": "echo $((6 * 7))",
+    }
+    for language, script in scripts.items():
+        done = rig.api("POST", "/sandbox/run", {"script": script, "language": language})
+        assert (done["status"], done["output"], done["error"]) == ("success", "42\n", None), (language, done)
+        assert done["metadata"]["execution_time_ms"] > 0 and done["metadata"]["memory_usage_mb"] > 0, (language, done)
+        assert rig.sandboxes() == [], language
+
+
+@case()
 def a_chart_of_the_code_interpreter_is_seen(rig):
     rig.ask("A chart of something")
     rig.browser.until("200 points", 120)

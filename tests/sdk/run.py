@@ -4,13 +4,14 @@
     python3 tests/sdk/run.py --isopod target/debug/isopod [--full] [--only TEXT] [--write-docs]
 
 Needs root (as `isopod serve` does), Python 3.10 or newer, Node 20 or newer, and pip and npm for the first run: the
-packages are kept in ~/.cache/isopod/sdk. Afterwards nothing of the server may be left on the host. The last line is
+packages are kept in ~/.cache/isopod/sdk. With --full or ISOPOD_FULL=1, all cases run on all versions. Afterwards nothing of the server may be left on the host. The last line is
 `N passed, N failed`.
 """
 
 import argparse
 import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -31,7 +32,8 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "compatibility.md"
 def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--isopod", required=True, type=Path, help="the program to test")
-    parser.add_argument("--full", action="store_true", help="all cases on all versions")
+    is_full = os.environ.get("ISOPOD_FULL") == "1"
+    parser.add_argument("--full", action="store_true", default=is_full, help="all cases on all versions")
     parser.add_argument("--only", action="append", default=[], help="cases whose feature:name has this text")
     parser.add_argument("--suite", action="append", default=[], help="suites whose name has this text: 'js 2.51'")
     parser.add_argument("--jobs", type=int, default=2, help="suites at the same time")
@@ -71,10 +73,12 @@ def run_against(server, outside, args, suites):
     """Runs the suites against one server, from its start until it is removed."""
     problems = []
     try:
+        if server.prepare != "none":
+            server.build_template(server.prepare)
         server.start()
         if server.prepare != "none":
             server.wait_for_template(server.prepare)
-        environment = server.environment() | outside.environment()
+        environment = server.environment() | outside.environment() | {"ISOPOD_FULL": "1" if args.full else "0"}
         pool = ThreadPoolExecutor(args.jobs)
         try:
             for suite in pool.map(lambda suite: run_one(suite, environment, args.only), suites):

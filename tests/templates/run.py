@@ -161,12 +161,17 @@ def files_are_those_of(rig, sandbox, template, *paths):
         assert rig.read(sandbox, f"/home/user/{path}") == (ROOT / "templates" / template / path).read_bytes(), path
 
 
-def page_of(rig, template, port, text, file, seconds=180):
-    rig.build(ROOT / "templates" / template)
-    with rig.sandbox(template) as sandbox, Chromium() as browser:
+def page_of(rig, template, port, text, file, seconds=180, name=None):
+    rig.build(ROOT / "templates" / template, *(["--name", name] if name else []))
+    with rig.sandbox(name or template) as sandbox, Chromium() as browser:
         files_are_those_of(rig, sandbox, template, file)
         browser.open(rig.preview(sandbox, port))
         browser.until(text, seconds)
+
+
+@case
+def a_web_template_works_under_the_name_that_e2bs_app_uses_in_development(rig):
+    page_of(rig, "nextjs-developer", 3000, "Hello from Next.js", "pages/index.tsx", name="nextjs-developer-dev")
 
 
 @case

@@ -286,7 +286,7 @@ def main():
     parser.add_argument("--core", action="store_true")
     parser.add_argument("--only", action="append", default=[])
     args = parser.parse_args()
-    good = run_all(Cli(args.project), args.core, args.only, workers=2)
+    good = run_all(Cli(args.project), args.core, [args.only], workers=2)
     sys.exit(0 if good else 1)
 
 

@@ -41,14 +41,15 @@ def case(feature, core=False, only=None, when=True):
 
 
 def main(flavour, workers):
-    """The command line of a set of cases: `sync|async [--core] [--only TEXT] [--workers N]`."""
+    """The command line of a set of cases: `sync|async [--core] [--only TEXT] [--among TEXT] [--workers N]`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("flavour", choices=["sync", "async"])
     parser.add_argument("--core", action="store_true")
     parser.add_argument("--only", action="append", default=[])
+    parser.add_argument("--among", action="append", default=[])
     parser.add_argument("--workers", type=int, default=workers)
     args = parser.parse_args()
-    good = run_all(flavour(args.flavour), args.core, args.only, args.workers)
+    good = run_all(flavour(args.flavour), args.core, [args.only, args.among], args.workers)
     # All results are printed. Threads of the SDK may still run, and have crashed Python during its shutdown.
     sys.stdout.flush()
     sys.stderr.flush()
@@ -56,10 +57,10 @@ def main(flavour, workers):
 
 
 def run_all(context, core_only, chosen, workers):
-    """Runs the cases and prints a line for each. Returns True if none failed."""
+    """Runs the cases with a text of each of the lists, and prints a line for each. Returns True if none failed."""
     cases = [c for c in CASES if (c.core or not core_only) and c.only in (None, context.name)]
-    if chosen:
-        cases = [c for c in cases if any(text in f"{c.feature}:{c.name}" for text in chosen)]
+    for texts in filter(None, chosen):
+        cases = [c for c in cases if any(text in f"{c.feature}:{c.name}" for text in texts)]
     with ThreadPoolExecutor(workers) as pool:
         outcomes = list(pool.map(lambda c: _run(c, context), cases))
     return all(outcomes)

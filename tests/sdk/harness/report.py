@@ -77,9 +77,10 @@ def compatibility_page(suites, problems, version):
         "",
     ]
     for kind, title in KINDS.items():
-        chosen = [suite for suite in suites if suite.kind == kind]
+        chosen = [suite for suite in suites if suite.kind == kind and not suite.among]
         if chosen:
             lines += [f"## {title}", "", *table(chosen), ""]
+            lines += older_over_tls([suite for suite in suites if suite.kind == kind and suite.among])
     failures = [(suite, result) for suite in suites for result in suite.results if result["outcome"] == "failed"]
     lines += DESKTOP
     lines += not_supported(suites)
@@ -89,6 +90,16 @@ def compatibility_page(suites, problems, version):
     if not failures and not problems:
         lines.append("None.")
     return "\n".join(lines) + "\n"
+
+
+def older_over_tls(suites):
+    """A sentence on the suites that run a few cases only."""
+    failing = [f"{suite.version} {suite.flavour}".strip() for suite in suites if suite.count("failed")]
+    passed = sum(suite.count("passed") for suite in suites)
+    if not passed and not failing:
+        return []
+    result = f"fails with {', '.join(failing)}" if failing else f"works ({passed} cases)"
+    return [f"Over TLS with the older versions, a sandbox that is killed while a client waits: {result}.", ""]
 
 
 def not_supported(suites):

@@ -48,6 +48,14 @@ class Server:
         self.launch()
         self.tag = (self.state / "tag").read_text().strip()
 
+    def build_template(self, name, deadline=1500):
+        """Builds a template before the start. Otherwise the server opens it when it has its first layer."""
+        self._share_templates()
+        command = [self.isopod, "--state-dir", str(self.state), "template", "build", name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=deadline)
+        if done.returncode != 0:
+            raise RuntimeError(f"template {name} could not be built:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+
     def launch(self):
         """Starts the program and waits until it answers. Also for another start on the same state."""
         environment = os.environ | self.variables
@@ -74,7 +82,8 @@ class Server:
         shared = cache_root().parent / "templates"
         shared.mkdir(parents=True, exist_ok=True)
         self.state.mkdir(parents=True, exist_ok=True)
-        (self.state / "templates").symlink_to(shared)
+        if not (self.state / "templates").is_symlink():
+            (self.state / "templates").symlink_to(shared)
 
     def wait_for_template(self, name, deadline=900):
         """Waits until the pool has sandboxes of a template."""
@@ -111,6 +120,7 @@ class Server:
             clean |= {"SSL_CERT_FILE": str(self.authority), "NODE_EXTRA_CA_CERTS": str(self.authority)}
         if self.saves_memory:
             clean |= {"ISOPOD_SUITE_STATE": str(self.state)}
+        clean |= {"ISOPOD_SUITE_DOCTOR": f"{self.isopod} --state-dir {self.state} doctor --json"}
         return clean | {"E2B_API_KEY": self.key, "E2B_API_URL": self.url, "E2B_SANDBOX_URL": self.url,
                         "E2B_VOLUME_API_URL": self.url}
 

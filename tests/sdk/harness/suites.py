@@ -12,6 +12,11 @@ from harness.features import FEATURES
 
 HERE = Path(__file__).resolve().parent.parent
 DEADLINE = 600
+# The cases of what SDKs make of a connection that a killed sandbox breaks. Each version of the transport has ways of its own,
+# over TLS too.
+ENDINGS = ("killed_under", "killed under", "of_a_killed")
+# One of them runs with every change.
+TLS_VERSION = "2.49.1"
 PACKAGES = {
     "python": "e2b",
     "js": "e2b",
@@ -30,6 +35,8 @@ class Suite:
     flavour: str = ""
     full: bool = False
     tls: bool = False
+    # It has only cases with one of these texts, if there are any.
+    among: tuple = ()
     results: list = field(default_factory=list)
     seconds: float = 0.0
 
@@ -56,6 +63,7 @@ class Suite:
     def command(self, only):
         """Returns the command, and the variables that it needs in addition to the common ones."""
         chosen = [word for text in only for word in ("--only", text)] + ([] if self.full else ["--core"])
+        chosen += [word for text in self.among for word in ("--among", text)]
         if self.is_python:
             entry = "interpreter.py" if self.has_interpreter else "main.py"
             python = packages.python_of(self.version, PACKAGES[self.kind])
@@ -71,6 +79,7 @@ class Suite:
         # Old versions leave timers that would keep the process running for a minute.
         program += ["--test-force-exit", *files]
         variables = {"SDK_PROJECT": str(project), "SDK_PACKAGE": package, "SDK_ONLY": "\n".join(only), "SDK_CORE": "0" if self.full else "1"}
+        variables["SDK_AMONG"] = "\n".join(self.among)
         variables["SDK_BUNDLE"] = "require" if self.version in packages.JS_BY_REQUIRE else "import"
         return program, variables
 
@@ -106,7 +115,8 @@ def broken(why):
 
 
 def all_suites(full):
-    """The newest versions with everything, also over TLS. Older ones with the core, unless everything is requested."""
+    """The newest versions with everything, also over TLS. Older ones with the core, unless everything is requested; over TLS, what
+    their transports can get wrong."""
     suites = []
     for index, version in enumerate(packages.PYTHON_VERSIONS):
         suites += [Suite("python", version, flavour, full or index == 0) for flavour in ("sync", "async")]
@@ -116,7 +126,9 @@ def all_suites(full):
         suites += [Suite("python-interpreter", version, flavour, full or index == 0) for flavour in ("sync", "async")]
     for index, version in enumerate(packages.JS_INTERPRETER_VERSIONS):
         suites.append(Suite("js-interpreter", version, full=full or index == 0))
-    return suites + [replace(suite, tls=True) for suite in suites if is_newest(suite)]
+    newest = [replace(suite, tls=True) for suite in suites if is_newest(suite)]
+    older = [replace(suite, tls=True, among=ENDINGS) for suite in suites if not is_newest(suite)]
+    return suites + newest + [suite for suite in older if full or (suite.kind, suite.version) == ("python", TLS_VERSION)]
 
 
 def is_newest(suite):

@@ -24,14 +24,15 @@ export { assert, sleep }
 export const url = process.env.E2B_SANDBOX_URL
 
 const coreOnly = process.env.SDK_CORE === '1'
-const chosen = (process.env.SDK_ONLY ?? '').split('\n').filter(Boolean)
+const texts = (variable) => (process.env[variable] ?? '').split('\n').filter(Boolean)
+const chosen = [texts('SDK_ONLY'), texts('SDK_AMONG')].filter((list) => list.length > 0)
 
 // Registers a case of a feature. `core`: also for older versions.
 export function feature(name, title, options, body) {
   if (body === undefined) [options, body] = [{}, options]
   const full = `${name}: ${title}`
   if (coreOnly && !options.core) return
-  if (chosen.length > 0 && !chosen.some((text) => `${name}:${title}`.includes(text))) return
+  if (!chosen.every((list) => list.some((text) => `${name}:${title}`.includes(text)))) return
   test(full, { timeout: 90_000, concurrency: true }, async (t) => {
     try {
       await body(t)

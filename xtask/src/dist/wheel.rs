@@ -109,7 +109,66 @@ fn pack(entries: &[Entry]) -> Result<Vec<u8>, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::io::Read as _;
+
+    use zip::ZipArchive;
+
     use super::*;
+
+    /// Nothing but the program.
+    fn payload() -> Payload {
+        Payload {
+            program: b"the program".to_vec(),
+            program_path: "isopod".into(),
+            criu: None,
+            man_pages: Vec::new(),
+            bash: String::new(),
+            zsh: String::new(),
+            fish: String::new(),
+            unit: String::new(),
+            license: Vec::new(),
+            readme: "Requires-Dist: is no requirement in the text".to_owned(),
+            changelog: Vec::new(),
+            time: 0,
+            revision: String::new(),
+            userlands: None,
+        }
+    }
+
+    /// Reads files of a wheel as an installer does.
+    fn reader(wheel: Vec<u8>) -> impl FnMut(&str) -> String {
+        let mut archive = ZipArchive::new(Cursor::new(wheel)).unwrap();
+        move |path: &str| {
+            let mut text = String::new();
+            archive.by_name(path).unwrap().read_to_string(&mut text).unwrap();
+            text
+        }
+    }
+
+    #[test]
+    fn a_wheel_needs_the_official_sdk_and_httpx_and_brings_a_plugin_and_the_program() {
+        let (name, wheel) = write(&payload()).unwrap();
+        assert!(name.starts_with(&format!("isopod-{VERSION}-py3-none-manylinux")), "{name}");
+        let mut read = reader(wheel);
+
+        let metadata = read(&format!("isopod-{VERSION}.dist-info/METADATA"));
+        let (head, _) = metadata.split_once("\n\n").unwrap();
+        let required = head.lines().filter_map(|line| line.strip_prefix("Requires-Dist: "));
+        let (optional, required): (Vec<&str>, Vec<&str>) = required.partition(|line| line.contains("extra =="));
+        let is_name = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        let names = |lines: &[&str]| -> BTreeSet<String> {
+            lines.iter().map(|line| line.chars().take_while(|letter| is_name(*letter)).collect()).collect()
+        };
+        assert_eq!(names(&required), BTreeSet::from(["e2b-code-interpreter", "httpx"].map(str::to_owned)));
+        assert_eq!(names(&optional), BTreeSet::from(["pandas", "pyarrow"].map(str::to_owned)));
+
+        let entry_points = read(&format!("isopod-{VERSION}.dist-info/entry_points.txt"));
+        assert_eq!(entry_points.lines().collect::<Vec<_>>(), ["[pytest11]", "isopod = isopod.pytest_plugin"]);
+        assert!(read("isopod/pytest_plugin.py").contains("def sandbox("));
+        // The command is the program itself; an entry point of its name would take its place.
+        assert_eq!(read(&format!("isopod-{VERSION}.data/scripts/isopod")), "the program");
+    }
 
     #[test]
     fn the_package_has_all_its_modules_and_nothing_else() {
