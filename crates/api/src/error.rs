@@ -93,6 +93,13 @@ impl ApiError {
         answer.without_retry().with_code("on_another_server").with_details(json!({ "server": server }))
     }
 
+    /// The resource is on another server, which may be back soon: it restarts, or its machine is gone.
+    pub fn server_unreachable(server: String) -> Self {
+        let message = format!("it is on the server {server}, which can't be reached at the moment; try again");
+        let answer = Self::new(StatusCode::SERVICE_UNAVAILABLE, message).with_code("server_unreachable");
+        answer.with_details(json!({ "server": server })).retry_in(Duration::from_secs(5))
+    }
+
     pub fn conflict(message: impl Into<String>) -> Self {
         Self::new(StatusCode::CONFLICT, message)
     }
@@ -231,6 +238,7 @@ impl From<StoreError> for ApiError {
         match error {
             StoreError::Corrupt { .. } => Self::internal(&error),
             StoreError::Elsewhere { server } => Self::elsewhere(server),
+            StoreError::Unreachable { server } => Self::server_unreachable(server),
             _ => Self::unavailable(&error, "the database cannot be used at the moment"),
         }
     }

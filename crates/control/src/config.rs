@@ -80,6 +80,10 @@ pub struct ServeConfig {
     /// Returns how much of a stream has not reached a client that is gone. By default, everything sent counts as
     /// received.
     pub unacknowledged: Unacknowledged,
+    /// The name of this server for people.
+    pub node_name: String,
+    /// How long the other servers on the database take this one for reachable after it last renewed its lease.
+    pub lease: Duration,
     /// How long a stopping server waits for requests in progress.
     pub drain: Duration,
     /// The files that sandboxes and the host share. `None` disables them.
@@ -122,6 +126,8 @@ impl ServeConfig {
             sample_every: Duration::from_secs(5),
             recheck_every: Duration::from_secs(30),
             unacknowledged: |_| Ok(0),
+            node_name: "isopod".to_owned(),
+            lease: Duration::from_secs(10),
             drain: Duration::from_secs(10),
             workspace: None,
             files: FileLimits::default(),

@@ -13,6 +13,7 @@ pub mod fuzzing;
 pub mod http;
 pub mod lifecycle;
 pub mod listener;
+mod membership;
 mod per_team_limit;
 mod retention;
 mod start;

@@ -19,6 +19,7 @@ use crate::lifecycle::{
     Fleet, FleetSettings, Journal, reconcile, run_idle_close, run_output, run_recheck, run_sampler,
 };
 use crate::listener::{Connections, ListenerSettings};
+use crate::membership::run_membership;
 use crate::templates::Catalogue;
 use crate::webhooks::{Poster, run_deliveries};
 use isopod_files::FileStore;
@@ -100,6 +101,7 @@ pub fn open_app(config: &ServeConfig, fleet: Arc<Fleet>, catalogue: Arc<Catalogu
         sandbox_networks: config.sandbox_networks.clone(),
         share_build_cache: config.share_build_cache,
         allow_host_base: config.allow_host_base,
+        node_name: config.node_name.clone(),
     };
     let workspace = config.workspace.clone().map(with_files);
     App::new(settings, fleet, catalogue, workspace, Arc::new(authenticator))
@@ -148,5 +150,6 @@ fn start_background(config: &ServeConfig, fleet: &Arc<Fleet>, stop: &Cancellatio
     background.spawn(async move { follower.follow_node().await });
     let poster = Poster::new(config.webhook_policy(), Trust::new(config.webhook_authorities.clone()));
     background.spawn(run_deliveries(config.store.clone(), poster, stop.clone()));
+    background.spawn(run_membership(config.store.clone(), config.lease, stop.clone()));
     background
 }

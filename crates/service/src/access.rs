@@ -94,7 +94,7 @@ impl Service {
         };
         access.check(operation, &row.team, row.agent.as_deref()).map_err(|denied| denied.error("sandbox", id))?;
         if row.server != self.server {
-            return Err(ServiceError::Elsewhere(self.store.server_name(&row.server).await?));
+            return Err(self.store.on_other_server(&row.server).await.into());
         }
         Ok(row)
     }

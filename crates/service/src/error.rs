@@ -16,8 +16,6 @@ pub(crate) enum ServiceError {
     NotOwner,
     #[error("your key is read-only")]
     ScopeForbids,
-    #[error("it is on another server: {0}")]
-    Elsewhere(String),
     #[error("{0}")]
     Invalid(String),
     #[error(transparent)]
@@ -77,7 +75,6 @@ impl ServiceError {
             Self::NotFound { .. } => "not_found",
             Self::NotOwner => "not_owner",
             Self::ScopeForbids => "scope_forbids",
-            Self::Elsewhere(_) => "on_another_server",
             Self::Invalid(_) => "invalid_request",
             Self::Policy(_) => "command_refused",
             Self::Quota(_) | Self::TooManyShortUrls { .. } => "quota_exceeded",
@@ -89,6 +86,8 @@ impl ServiceError {
             Self::InStep { error, .. } => error.code(),
             Self::TooManyGuesses(_) => "too_many_requests",
             Self::Gone(_) => "gone",
+            Self::Store(StoreError::Elsewhere { .. }) => "on_another_server",
+            Self::Store(StoreError::Unreachable { .. }) => "server_unreachable",
             Self::Store(_) => "store_unavailable",
             Self::Aborted => "internal_server_error",
         }

@@ -4,7 +4,6 @@ use isopod_wire::SandboxId;
 
 use super::{Store, StoreError, TeamId};
 use crate::RunId;
-use crate::clock::Timestamp;
 use crate::database::query;
 
 /// Something that belongs to one server.
@@ -73,31 +72,6 @@ impl Store {
         if server == self.server() {
             return Ok(());
         }
-        Err(StoreError::Elsewhere { server: self.server_name(server).await? })
-    }
-
-    /// The name of the server with this id.
-    pub async fn server_name(&self, server: &str) -> Result<String, StoreError> {
-        let row = query("SELECT name FROM servers WHERE id = ?")
-            .bind(server)
-            .fetch_optional(&self.read)
-            .await
-            .map_err(StoreError::doing("read a server's name"))?;
-        Ok(row.map_or_else(|| server.to_owned(), |row| row.get(0)))
-    }
-
-    /// Records the name of this server.
-    pub(super) async fn register_server(&self, name: &str) -> Result<(), StoreError> {
-        query(
-            "INSERT INTO servers (id, name, seen_at) VALUES (?, ?, ?) \
-             ON CONFLICT (id) DO UPDATE SET name = excluded.name, seen_at = excluded.seen_at",
-        )
-        .bind(self.server())
-        .bind(name)
-        .bind(Timestamp::now().0)
-        .execute(&self.write)
-        .await
-        .map_err(StoreError::doing("record this server"))?;
-        Ok(())
+        Err(self.on_other_server(server).await)
     }
 }

@@ -7,6 +7,7 @@ mod database;
 mod env;
 mod image;
 mod key;
+mod node;
 mod quota;
 mod repl;
 mod run;
@@ -31,6 +32,7 @@ pub(crate) use database::DatabaseArgs;
 pub(crate) use env::{EnvArgs, EnvCommandArgs, EnvShell};
 pub(crate) use image::{ImageArgs, ImageCommand, ImageExportArgs, ImageImportArgs, ImageListArgs, ImagePullArgs};
 pub(crate) use key::{KeyArgs, KeyCommand, KeyCommon, ScopeArg};
+pub(crate) use node::{NodeArgs, NodeCommand};
 pub(crate) use quota::{LimitArgs, QuotaArgs, QuotaCommand};
 pub(crate) use repl::ReplArgs;
 pub(crate) use run::RunArgs;
@@ -126,6 +128,8 @@ pub(crate) enum Command {
     Key(KeyArgs),
     /// Show and set the limits of teams.
     Quota(QuotaArgs),
+    /// List the servers that share a database.
+    Node(NodeArgs),
     /// Show, export and verify the audit log of the sandbox service.
     Audit(AuditArgs),
     /// Manage images in the local store.

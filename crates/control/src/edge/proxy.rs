@@ -46,6 +46,7 @@ pub(crate) async fn proxy(edge: &Edge, address: Address, peer: Peer, request: Re
 async fn not_found(fleet: &Fleet, sandbox: SandboxId) -> Refusal {
     match fleet.store.check_here(Resource::Sandbox(&sandbox, None)).await {
         Err(StoreError::Elsewhere { server }) => Refusal::Elsewhere(sandbox, server),
+        Err(StoreError::Unreachable { server }) => Refusal::ServerUnreachable(sandbox, server),
         _ => Refusal::NotFound(sandbox),
     }
 }

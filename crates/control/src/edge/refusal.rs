@@ -18,6 +18,8 @@ pub(crate) enum Refusal {
     NotFound(SandboxId),
     /// Another server that shares the database has it.
     Elsewhere(SandboxId, String),
+    /// Another server has it, and doesn't answer.
+    ServerUnreachable(SandboxId, String),
     /// The request used a domain that this server does not serve. Contains the right one.
     UnknownDomain(SandboxId, String),
     PortClosed(SandboxId, u16),
@@ -44,6 +46,7 @@ impl Refusal {
             Self::InvalidSignature => StatusCode::UNAUTHORIZED,
             Self::NotFound(_) | Self::PortClosed(..) | Self::Unreachable(_) => StatusCode::BAD_GATEWAY,
             Self::Elsewhere(..) | Self::UnknownDomain(..) => StatusCode::MISDIRECTED_REQUEST,
+            Self::ServerUnreachable(..) => StatusCode::SERVICE_UNAVAILABLE,
             Self::TokenMissing(_) | Self::TokenInvalid(_) | Self::Feature(..) => StatusCode::FORBIDDEN,
             // The SDKs report a 502 as a probable timeout of the sandbox. For a 404, they show the message.
             Self::InternalPath | Self::NoInterpreter(_) => StatusCode::NOT_FOUND,
@@ -60,6 +63,9 @@ impl Refusal {
             Self::MissingHeader(name) => format!("missing header {name}"),
             Self::NotFound(_) => "The sandbox was not found".to_owned(),
             Self::Elsewhere(_, server) => format!("The sandbox is on another server: {server}"),
+            Self::ServerUnreachable(_, server) => {
+                format!("The sandbox is on the server {server}, which can't be reached at the moment")
+            }
             Self::UnknownDomain(_, domain) => {
                 format!("This server does not serve that domain; its sandboxes have names below {domain}")
             }
@@ -85,6 +91,7 @@ impl Refusal {
         match self {
             Self::NotFound(id)
             | Self::Elsewhere(id, _)
+            | Self::ServerUnreachable(id, _)
             | Self::UnknownDomain(id, _)
             | Self::PortClosed(id, _)
             | Self::NoInterpreter(id)

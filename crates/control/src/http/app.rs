@@ -50,6 +50,8 @@ pub(crate) struct ApiSettings {
     /// Whether teams share results of equal build steps.
     pub(crate) share_build_cache: bool,
     pub(crate) allow_host_base: bool,
+    /// The name of this server for people.
+    pub(crate) node_name: String,
 }
 
 impl App {

@@ -15,6 +15,7 @@ mod logs;
 mod metrics;
 mod network_config;
 mod new_sandbox;
+mod nodes;
 mod sandbox_connect;
 mod sandbox_create;
 mod sandbox_fork;
@@ -46,7 +47,7 @@ mod webhooks;
 
 use std::sync::Arc;
 
-use isopod_api::Needs::{OwnToken, TeamKey};
+use isopod_api::Needs::{AdminKey, OwnToken, TeamKey};
 use isopod_api::{Routes, changes, delete, get, patch, post, put, reads};
 
 pub(crate) use app::ApiSettings;
@@ -189,6 +190,7 @@ fn snapshot_routes() -> Routes<Arc<App>> {
 fn team_routes() -> Routes<Arc<App>> {
     Routes::new()
         .route("/teams", [get(reads(TeamKey), "List the caller's team", teams::list)])
+        .route("/nodes", [get(reads(AdminKey), "List the servers that share the database, for admins", nodes::list)])
         .route(
             "/api-keys",
             [

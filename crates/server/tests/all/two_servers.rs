@@ -82,6 +82,114 @@ async fn a_sandbox_of_another_server_is_refused_by_that_servers_name() {
     assert_eq!(alpha.client.inside(&id, 8080, "/").await.status, 200);
 }
 
+/// What the server answers to those who ask for a sandbox of another one, by its interfaces.
+async fn refusals(server: &Server, sandbox: &str, of_service: &str) -> Vec<support::Answer> {
+    let session = json!({ "templateID": "base", "metadata": { "isopod.session": "s" } });
+    vec![
+        server.client.get(&format!("/sandboxes/{sandbox}")).await,
+        server.client.delete(&format!("/sandboxes/{sandbox}")).await,
+        server.client.post("/v2/sandboxes", session).await,
+        server.client.get(&format!("/api/v1/sandboxes/{of_service}")).await,
+    ]
+}
+
+/// Null if the server can't tell at the moment.
+async fn status_of(name: &str, admin: &support::Client) -> Value {
+    let nodes = admin.get("/nodes").await.json;
+    let found = nodes.as_array().and_then(|nodes| nodes.iter().find(|node| node["name"] == name).cloned());
+    found.map_or(Value::Null, |node| node["status"].clone())
+}
+
+#[tokio::test]
+async fn a_server_that_is_gone_is_named_with_a_retryable_error_until_it_is_back() {
+    let (mut alpha, mut beta, _dir) = two(|config| config.control.lease = Duration::from_secs(3)).await;
+    let id = alpha.create(json!({ "metadata": { "isopod.session": "s" } })).await;
+    let made = alpha.client.post("/api/v1/sandboxes", json!({})).await;
+    let of_service = made.json["id"].as_str().unwrap().to_owned();
+    let admin = beta.key_of(Scope::Admin).await;
+    assert_eq!((status_of("alpha", &admin).await, status_of("beta", &admin).await), (json!("ready"), json!("ready")));
+
+    for gracefully in [false, true] {
+        assert!(refusals(&beta, &id, &of_service).await.iter().all(|answer| answer.status == 421));
+        if gracefully {
+            alpha.stop().await;
+            assert_eq!(status_of("alpha", &admin).await, "unhealthy", "it gave its lease up");
+        } else {
+            alpha.crash().await;
+            until("its lease has run out", || async { status_of("alpha", &admin).await == "unhealthy" }).await;
+        }
+        for answer in refusals(&beta, &id, &of_service).await {
+            let told = (answer.status, &answer.json["error_code"], &answer.json["details"]["server"]);
+            assert_eq!(told, (503, &json!("server_unreachable"), &json!("alpha")), "{answer:?}");
+            assert!(answer.headers["should-retry"] == "true" && answer.headers["retry-after"] == "5", "{answer:?}");
+        }
+        let inside = beta.client.inside(&id, 8080, "/").await;
+        assert_eq!((inside.status, inside.text.contains("alpha")), (503, true), "{inside:?}");
+        // Whether it exists is told to nobody else, as ever.
+        assert_eq!(beta.other_team().await.get(&format!("/sandboxes/{id}")).await.status, 404);
+        alpha = alpha.start_again().await;
+        until("it is back", || async { status_of("alpha", &admin).await == "ready" }).await;
+        assert_eq!(alpha.client.inside(&id, 8080, "/").await.status, 200, "its sandbox has not noticed");
+    }
+    beta.stop().await;
+}
+
+#[tokio::test]
+async fn an_outage_of_the_database_makes_a_server_unreachable_only_until_it_is_over() {
+    let mut postgres = Postgres::start();
+    let (alpha, beta) = {
+        let change = |config: &mut ServerConfig| config.control.lease = Duration::from_secs(1);
+        let url = postgres.url("postgres");
+        tokio::join!(Server::start_on((url.clone(), "alpha"), change), Server::start_on((url, "beta"), change))
+    };
+    let id = alpha.create(json!({})).await;
+    let admin = alpha.key_of(Scope::Admin).await;
+    let restarting = tokio::task::spawn_blocking(move || {
+        postgres.stop();
+        // More than a lease, so that those of both have run out.
+        std::thread::sleep(Duration::from_millis(1500));
+        postgres.start_again();
+        postgres
+    });
+    let _postgres = restarting.await.unwrap();
+    let path = format!("/sandboxes/{id}");
+    until("both are back", || async {
+        alpha.client.get(&path).await.status == 200
+            && beta.client.get(&path).await.status == 421
+            && status_of("beta", &admin).await == "ready"
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_list_of_nodes_counts_sandboxes_and_is_for_admins() {
+    let (alpha, beta, _dir) = two(|_| {}).await;
+    let (running, paused) = (alpha.create(json!({})).await, alpha.create(json!({})).await);
+    assert_eq!(alpha.client.post(&format!("/sandboxes/{paused}/pause"), json!({})).await.status, 204);
+    assert_eq!(beta.client.get("/nodes").await.status, 403, "a team's key");
+    let admin = beta.key_of(Scope::Admin).await;
+    let nodes = admin.get("/nodes").await.json;
+    let shown = |index: usize, field: &str| nodes[index][field].clone();
+    for (index, (name, counts, is_answering)) in
+        [("alpha", (1, 1), false), ("beta", (0, 0), true)].into_iter().enumerate()
+    {
+        assert_eq!(shown(index, "name"), name);
+        assert_eq!(
+            (shown(index, "sandboxCount"), shown(index, "pausedSandboxCount")),
+            (json!(counts.0), json!(counts.1))
+        );
+        assert_eq!((shown(index, "isAnswering"), shown(index, "status")), (json!(is_answering), json!("ready")));
+        assert_eq!(shown(index, "version"), env!("CARGO_PKG_VERSION"));
+    }
+    assert_eq!(alpha.client.delete(&format!("/sandboxes/{running}")).await.status, 204);
+    assert_eq!(admin.get("/nodes").await.json[0]["sandboxCount"], 0);
+    // With a database of its own, a server is the only one.
+    let single = Server::start().await;
+    let nodes = single.key_of(Scope::Admin).await.get("/nodes").await.json;
+    assert_eq!(nodes.as_array().unwrap().len(), 1, "{nodes}");
+    assert_eq!((&nodes[0]["isAnswering"], &nodes[0]["status"]), (&json!(true), &json!("ready")));
+}
+
 #[tokio::test]
 async fn what_another_server_made_is_not_ended_forgotten_or_made_again() {
     let (alpha, beta, _dir) = two(|_| {}).await;

@@ -24,7 +24,6 @@ impl From<ServiceError> for ApiError {
             ServiceError::Gone(_) => StatusCode::GONE,
             ServiceError::NotFound { .. } => StatusCode::NOT_FOUND,
             ServiceError::NotOwner | ServiceError::ScopeForbids | ServiceError::Policy(_) => StatusCode::FORBIDDEN,
-            ServiceError::Elsewhere(_) => StatusCode::MISDIRECTED_REQUEST,
             ServiceError::Invalid(_) => StatusCode::BAD_REQUEST,
             ServiceError::Quota(_) => StatusCode::TOO_MANY_REQUESTS,
             ServiceError::NotRunning(_) | ServiceError::Conflict { .. } => StatusCode::CONFLICT,
@@ -38,7 +37,6 @@ impl From<ServiceError> for ApiError {
             ServiceError::Quota(quota) => answer.with_details(json!(quota)),
             ServiceError::NotRunning(status) => answer.with_details(json!({ "status": status.text() })),
             ServiceError::StepFailed(failed) => answer.with_details(json!(failed)),
-            ServiceError::Elsewhere(server) => answer.with_details(json!({ "server": server })),
             _ => answer,
         }
     }

@@ -41,7 +41,7 @@ impl Service {
         let row = self.store.find_service_sandbox(url.sandbox.as_str()).await?;
         let row = row.filter(|row| row.team == url.team).ok_or(ENDED)?;
         if row.server != self.server {
-            return Err(ServiceError::Elsewhere(self.store.server_name(&row.server).await?));
+            return Err(self.store.on_other_server(&row.server).await.into());
         }
         if self.settled(row).await?.destroyed_at.is_some() {
             return Err(ENDED);

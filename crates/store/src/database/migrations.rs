@@ -50,6 +50,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     migration!(16, "0016_promotions"),
     migration!(17, "0017_snapshots"),
     migration!(18, "0018_short_url_sources"),
+    migration!(19, "0019_server_leases"),
 ];
 
 #[cfg(test)]

@@ -58,6 +58,9 @@ pub enum StoreError {
     /// Another server on the same database owns the resource.
     #[error("it is on another server: {server}")]
     Elsewhere { server: String },
+    /// Another server on the same database owns the resource, and its lease has run out.
+    #[error("it is on the server {server}, which can't be reached at the moment")]
+    Unreachable { server: String },
     /// A row contains a value that this version cannot have written.
     #[error("could not read {what}: {value:?} is not valid")]
     Corrupt { what: &'static str, value: String },

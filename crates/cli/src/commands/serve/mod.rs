@@ -189,6 +189,7 @@ async fn serve_node(
     let mut config = ServerConfig::new(store.clone());
     settings.apply(&mut config)?;
     config.control.domain = settings.domain_at(address);
+    config.control.node_name = node_name(&settings);
     config.control.plain_beside_tls = matches!(settings.tls, TlsChoice::Off | TlsChoice::Beside);
     config.control.tls.clone_from(&names.tls);
     config.control.other_domains.clone_from(&names.domains);
