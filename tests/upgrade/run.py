@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """An upgrade: everything that a server of an earlier commit has goes on under the new one.
 
-    python3 tests/upgrade/run.py --isopod target/debug/isopod [--older COMMIT_OR_PROGRAM]... [--by kill stop]
+    python3 tests/upgrade/run.py --isopod target/debug/isopod [--older COMMIT_OR_PROGRAM]... [--by kill stop] [--only TEXT]...
 
 The older server gets sandboxes that run, are paused, hold a kernel, belong to a run or stand on a built template, through the
-official SDK. Then it is killed or stopped, and the new one is started on the same state directory. The programs of the commits
-below, or of those that --older names, are built from the history, which takes some minutes once for each. Needs root, git and Rust.
+official SDK. If it can save memory (ISOPOD_CRIU), it also saves some. Then it is killed or stopped, and the new one is started on
+the same state directory. The programs of the commits below, or of those that --older names, are built from the history, which takes
+some minutes once for each. Needs root, git and Rust.
 """
 
 import argparse
@@ -23,7 +24,7 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent / "sdk"))
 
 from harness.packages import _once, cache_root, python_of  # noqa: E402
-from harness.server import Server  # noqa: E402
+from harness.server import SAVING, Server  # noqa: E402
 
 # Earlier commits, because there is no release yet.
 OLDER = [
@@ -31,6 +32,8 @@ OLDER = [
     "56007819f2742078a188f3a0e7e1ca1cafe5058a",
     # The last one before fragments, live output and the views of the database.
     "d498b8824940c2750a454563e7ea71f0f4fe63da",
+    # One that saves memory, from before pauses outlived power cuts.
+    "e7e8237364d219e76716bedbd0248a21fe8b0488",
 ]
 SDK_VERSION = "2.11.5"
 INTERPRETER = "code-interpreter-v1"
@@ -42,17 +45,28 @@ def main():
     parser.add_argument("--isopod", required=True, type=Path)
     parser.add_argument("--older", action="append", help="a commit, or the path of a finished program")
     parser.add_argument("--by", choices=["kill", "stop"], nargs="+", default=["kill", "stop"])
+    parser.add_argument("--only", action="append", default=[], help="upgrades whose name, such as `d498b8824940 kill`, has this text")
     options = parser.parse_args()
     if os.geteuid() != 0:
         sys.exit("the suite makes real sandboxes and must run as root")
     enter_environment_of_the_sdk()
+    chosen = [(older, way) for older in options.older or OLDER for way in options.by if is_chosen(name_of(older, way), options.only)]
+    if not chosen:
+        sys.exit(f"no upgrade has {' or '.join(options.only)} in its name")
     problems = []
-    for older in options.older or OLDER:
-        name, program = Path(older).name[:12], program_of(older)
-        for way in options.by:
-            problems += [f"{name}: {way}: {problem}" for problem in upgrade(program, options.isopod.resolve(), way, name)]
+    for older, way in chosen:
+        name = name_of(older, way)
+        problems += [f"{name}: {problem}" for problem in upgrade(program_of(older), options.isopod.resolve(), way, name)]
     if problems:
         sys.exit("\n".join(problems))
+
+
+def name_of(older, way):
+    return f"{Path(older).name[:12]} {way}"
+
+
+def is_chosen(name, only):
+    return not only or any(text in name for text in only)
 
 
 def enter_environment_of_the_sdk():
@@ -90,6 +104,15 @@ def built(commit):
 class OwnServer(Server):
     """Its templates are its own: those of the older version are part of what must keep working."""
 
+    # Older programs answer 204.
+    HEALTHY = (200, 204)
+
+    def usual_options(self):
+        """A program gets only options that it knows."""
+        help = subprocess.run([self.isopod, "serve", "--help"], check=True, capture_output=True, text=True).stdout
+        self.saves_memory = self.saves_memory and SAVING in help
+        return super().usual_options()
+
     def _share_templates(self):
         self.state.mkdir(parents=True, exist_ok=True)
 
@@ -103,6 +126,8 @@ class OwnServer(Server):
         self.log.close()
         (self.home / "serve.log").rename(self.home / "older.log")
         self.isopod = str(isopod)
+        self.saves_memory = bool(os.environ.get("ISOPOD_CRIU"))
+        self.options = self.usual_options()
         self.start()
 
     def ask(self, method, path, body=None):
@@ -115,21 +140,21 @@ class OwnServer(Server):
 
 
 def upgrade(older, newer, way, name):
-    """Upgrades from the program `older`, which is called `name`. Returns a list of errors."""
+    """Upgrades from the program `older`, in the way and with the name that are given. Returns a list of errors."""
     server = OwnServer(older, prepare=INTERPRETER)
     problems = []
     try:
         server.start()
         server.wait_for_template(INTERPRETER)
         os.environ.update(server.environment())
-        cases = [case(server) for case in CASES]
+        cases = [case(server) for case in CASES + ([Saved] if server.saves_memory else [])]
         for case in cases:
             case.before()
         server.replace(newer, way)
         for case in cases:
             try:
                 case.after()
-                print(f"ok {name} {way} {type(case).__name__}", flush=True)
+                print(f"ok {name} {type(case).__name__}", flush=True)
             except Exception as error:
                 problems.append(f"{type(case).__name__}: {error!r}")
     except Exception as error:
@@ -289,6 +314,50 @@ class Built(Case):
         for sandbox in (self.sandbox, another):
             assert sandbox.files.read("/home/user/made") == "built\n"
             sandbox.kill()
+
+
+class Saved(Case):
+    """The older server has saved the memory of a snapshot and of a paused sandbox, and the new one restores both."""
+
+    # Answers how often it was asked, and remembers that only in its memory.
+    COUNTER = "mkfifo /tmp/ask /tmp/answer; n=0; while read _ < /tmp/ask; do n=$((n+1)); echo $n > /tmp/answer; done"
+
+    def before(self):
+        from e2b_code_interpreter import Sandbox
+
+        self.sandbox = Sandbox.create("base", timeout=LIFETIME)
+        self.sandbox.commands.run(self.COUNTER, background=True, timeout=0)
+        self.sandbox.commands.run("until [ -p /tmp/answer ]; do sleep 0.05; done")
+        assert self.count(self.sandbox) == "1"
+        self.snapshot = self.sandbox.create_snapshot().snapshot_id
+        assert self.count(self.sandbox) == "2"
+        self.sandbox.pause()
+        deadline = time.monotonic() + 60
+        while self.state() != "saved":
+            assert time.monotonic() < deadline, f"its memory is not saved: {self.state()}"
+            time.sleep(0.1)
+
+    def after(self):
+        from e2b_code_interpreter import Sandbox
+
+        assert self.state() == "saved", self.state()
+        resumed = self.sandbox.connect()
+        assert self.count(resumed) == "3"
+        copy = Sandbox.create(self.snapshot, timeout=LIFETIME)
+        assert self.count(copy) == "2"
+        resumed.kill()
+        copy.kill()
+        assert Sandbox.delete_snapshot(self.snapshot)
+
+    def count(self, sandbox):
+        return sandbox.commands.run("echo > /tmp/ask; cat /tmp/answer", timeout=60).stdout.strip()
+
+    def state(self):
+        """As its record says, because clients cannot tell whether memory is on disk."""
+        records = [json.loads(file.read_text()) for file in self.server.state.glob("homes/serve/boxes/*/record.json")]
+        own = [one for one in records if (one.get("spec") or {}).get("sandbox") == self.sandbox.sandbox_id and not one.get("snapshot")]
+        [record] = own
+        return record["state"]
 
 
 CASES = [Running, Paused, Kernel, Run, Workspace, Built]

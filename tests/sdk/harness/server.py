@@ -19,9 +19,13 @@ from harness.paths import names
 
 START_DEADLINE = 120
 STOP_DEADLINE = 60
+SAVING = "--save-paused-after"
 
 
 class Server:
+    # What `/health` answers.
+    HEALTHY = (200,)
+
     def __init__(self, isopod, tls=False, prepare="none", options=None, variables=None):
         self.isopod = str(isopod)
         self.tls = tls
@@ -31,14 +35,17 @@ class Server:
         self.state = self.home / "state"
         # With CRIU, the memory of paused sandboxes goes to disk soon, so that cases see it there.
         self.saves_memory = bool(os.environ.get("ISOPOD_CRIU"))
-        saving = ["--save-paused-after", "1"] if self.saves_memory else []
-        self.options = options if options is not None else ["--storage", f"dir:{self.home / 'bucket'}", *saving]
+        self.options = options if options is not None else self.usual_options()
         self.key = "e2b_" + secrets.token_hex(20)
         self.port = _free_port()
         self.authority = self.home / "ca.pem"
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
         self.process = None
         self.tag = None
+
+    def usual_options(self):
+        saving = [SAVING, "1"] if self.saves_memory else []
+        return ["--storage", f"dir:{self.home / 'bucket'}", *saving]
 
     def start(self):
         self._share_templates()
@@ -109,7 +116,7 @@ class Server:
 
     def _is_healthy(self):
         try:
-            return self._opener().open(f"{self.url}/health", timeout=2).status == 200
+            return self._opener().open(f"{self.url}/health", timeout=2).status in self.HEALTHY
         except (urllib.error.URLError, OSError):
             return False
 

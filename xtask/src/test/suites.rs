@@ -214,6 +214,7 @@ pub(crate) const SUITES: &[Suite] = &[
         tier: Tier::Stress,
         arguments: &["tests/upgrade/run.py"],
         given: ISOPOD,
+        choose: Some("--only"),
         // It builds earlier commits of this program.
         needs_full: true,
         group: Some(ALONE),
