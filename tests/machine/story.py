@@ -31,6 +31,18 @@ END
 """
 
 
+# On the machine: the processes that keepers are, also without a server. The brackets keep this script itself out.
+KEEPERS = "grep --files-with-matches --text 'keeper[.]py' /proc/[0-9]*/cmdline 2>/dev/null || true"
+MAIN_PID = "systemctl show isopod --property MainPID --value"
+# All that may be left: settings, state, cgroups, mounts and the unit's link.
+REMAINS = """
+ls -d /etc/isopod /var/lib/isopod* /usr/bin/isopod /etc/systemd/system/*.wants/isopod.service 2>/dev/null
+find /sys/fs/cgroup -name 'isopod-*'
+grep isopod /proc/self/mounts
+true
+"""
+
+
 class Story:
     def __init__(self, machine):
         urls = dict.fromkeys(["E2B_API_URL", "E2B_SANDBOX_URL", "E2B_VOLUME_API_URL"], machine.url)
@@ -54,6 +66,20 @@ class Story:
         self.check_copy()
         self.add(self.kept)
         self.check_volume()
+
+    def upgrade(self):
+        """A package that is installed over the one that runs restarts the server, and sandboxes go on."""
+        step("the package is upgraded while sandboxes run")
+        server, keepers = self.machine.run(MAIN_PID), self.machine.run(KEEPERS)
+        self.machine.run("dpkg --install /root/isopod.deb")
+        self.machine.wait("restart the server", 300, self.machine.answers)
+        if self.machine.run(MAIN_PID) in (server, "0"):
+            raise RuntimeError(f"the server was not restarted: its process was {server}, and is {self.machine.run(MAIN_PID)}")
+        if self.machine.run(KEEPERS) != keepers:
+            raise RuntimeError(f"the processes in sandboxes were {keepers}, and are {self.machine.run(KEEPERS)}")
+        self.expect({self.kept: "running", self.lost: "running"}, "a server was replaced by another one")
+        self.rounds.compare(self.kept, self.content(self.kept))
+        self.add(self.kept)
 
     def check_doctor(self):
         """Every limit was tried in a sandbox, and holds."""
@@ -99,7 +125,28 @@ class Story:
         self.rounds.remove_all()
         left = "find /var/lib/isopod/homes/serve/boxes -name memory"
         self.machine.wait("remove all memory", 60, lambda: not self.machine.run(left))
-        self.machine.run("systemctl stop isopod && isopod uninstall --yes && ! ls /var/lib/isopod")
+        self.make("left")
+        self.remove_package()
+        self.purge_package()
+
+    def remove_package(self):
+        """The service stops. What runs in sandboxes, and their state, stay."""
+        keepers = self.machine.run(KEEPERS)
+        self.machine.run("dpkg --remove isopod")
+        state = self.machine.run("systemctl is-active isopod || true")
+        if state != "inactive" or self.machine.answers():
+            raise RuntimeError(f"the service of a package that was removed is {state}")
+        if not keepers or self.machine.run(KEEPERS) != keepers:
+            raise RuntimeError(f"the processes in sandboxes were {keepers}, and are {self.machine.run(KEEPERS)}")
+        remains = self.machine.run(REMAINS).splitlines()
+        if "/var/lib/isopod" not in remains or "/usr/bin/isopod" in remains or any(".wants/" in line for line in remains):
+            raise RuntimeError(f"a package that was removed leaves {remains}")
+
+    def purge_package(self):
+        self.machine.run("dpkg --purge isopod")
+        left = self.machine.run(f"{KEEPERS}\n{REMAINS}")
+        if left:
+            raise RuntimeError(f"a package that was purged leaves {left}")
 
     def make(self, name):
         """A sandbox with a keeper, which listens and is reached through the edge."""
@@ -181,6 +228,7 @@ def tell(system, isopod, is_full):
         machine = Machine(system, directory, isopod)
         story = Story(machine)
         story.first_boot()
+        story.upgrade()
         kernel = machine.run("uname -r")
         print(f"  Linux {kernel}")
         if is_full:
