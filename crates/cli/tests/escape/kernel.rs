@@ -50,7 +50,7 @@ async fn case_08_a_sandbox_can_neither_leave_its_cgroup_nor_thaw_itself() {
     let find = "find / -xdev \\( -name release_agent -o -name cgroup.procs -o -name 'memory.*' -o -name cgroup.freeze \\) 2>/dev/null | wc -l";
     for who in Who::BOTH {
         assert_eq!(arena.attacker.sh_as(who.name(), find).await.ok().trim(), "0");
-        arena.table.held("find a file of a cgroup", who, "none there");
+        arena.table.held("find a file of a cgroup outside its own read-only groups", who, "none there");
     }
     for who in Who::BOTH {
         let count = "nohup sh -c 'while true; do date +%s%N > /tmp/tick; done' >/dev/null 2>&1 & echo started";
