@@ -28,6 +28,17 @@ DESKTOP = [
 ]
 
 
+# Its template is apart from the one that this run uses.
+R_AND_JAVA = [
+    "## R and Java",
+    "",
+    "The template of the SDKs for `run_code` has Python, JavaScript, TypeScript and Bash. E2B's also has R and Java: here, create the",
+    "sandbox from the template [`code-interpreter-full`](interpreter.md#the-template) ([why](decisions/0025-full-interpreter.md)). The",
+    "suite `languages` tests it with the newest and the oldest of the versions above.",
+    "",
+]
+
+
 def print_suite(suite):
     absent = f", {suite.count('absent')} not in this version" if suite.count("absent") else ""
     scope = "all" if suite.full else "core"
@@ -83,6 +94,7 @@ def compatibility_page(suites, problems, version):
             lines += older_over_tls([suite for suite in suites if suite.kind == kind and suite.among])
     failures = [(suite, result) for suite in suites for result in suite.results if result["outcome"] == "failed"]
     lines += DESKTOP
+    lines += R_AND_JAVA
     lines += not_supported(suites)
     lines += ["## Failures", ""]
     lines += [f"- {suite.name}: {result['name'].replace('_', ' ')}" for suite, result in failures]
