@@ -22,27 +22,30 @@ from harness import packages  # noqa: E402
 from harness.server import Server  # noqa: E402
 
 TEMPLATE = "code-interpreter-full"
-PYTHON_VERSION = packages.PYTHON_INTERPRETER_VERSIONS[0]
-JS_VERSION = packages.JS_INTERPRETER_VERSIONS[0]
+# The newest, and the oldest that finds a server by variables.
+PYTHON_VERSIONS = [packages.PYTHON_INTERPRETER_VERSIONS[0], packages.PYTHON_INTERPRETER_VERSIONS[-1]]
+JS_VERSIONS = [packages.JS_INTERPRETER_VERSIONS[0], packages.JS_INTERPRETER_VERSIONS[-1]]
 DEADLINE = 900
 
 
 def suites(only):
-    """Name, command and variables of each SDK's cases."""
+    """Name, command and variables of each SDK's cases, by version."""
     chosen = [word for text in only for word in ("--only", text)]
-    python = str(packages.python_of(PYTHON_VERSION, "e2b-code-interpreter"))
-    for flavour in ("sync", "async"):
-        yield f"python {PYTHON_VERSION} {flavour}", [python, str(HERE / "cases.py"), flavour, *chosen], {}
-    package = "@e2b/code-interpreter"
-    variables = {
-        "SDK_PACKAGE": package,
-        "SDK_PROJECT": str(packages.node_project(package, JS_VERSION)),
-        "SDK_BUNDLE": "require" if JS_VERSION in packages.JS_BY_REQUIRE else "import",
-        "SDK_ONLY": "\n".join(only),
-    }
+    for version in PYTHON_VERSIONS:
+        python = str(packages.python_of(version, "e2b-code-interpreter"))
+        for flavour in ("sync", "async"):
+            yield f"python {version} {flavour}", [python, str(HERE / "cases.py"), flavour, *chosen], {}
     reporter = ROOT / "tests" / "sdk" / "js" / "reporter.mjs"
     command = ["node", "--test", f"--test-reporter={reporter}", "--test-force-exit", str(HERE / "cases.test.mjs")]
-    yield f"js {JS_VERSION}", command, variables
+    for version in JS_VERSIONS:
+        package = "@e2b/code-interpreter"
+        variables = {
+            "SDK_PACKAGE": package,
+            "SDK_PROJECT": str(packages.node_project(package, version)),
+            "SDK_BUNDLE": "require" if version in packages.JS_BY_REQUIRE else "import",
+            "SDK_ONLY": "\n".join(only),
+        }
+        yield f"js {version}", command, variables
 
 
 def run(name, command, variables):
