@@ -35,7 +35,7 @@ prepared = 1
 memory = "2G"
 
 [sandbox.allow]
-"*" = ["userns"]
+"*" = ["userns", "fuse"]
 """
 
 

@@ -89,16 +89,21 @@ fn threads_do_not_change_the_sum() {
 class Java(Program):
     name, title = "java", "Java"
     packages = ("default-jdk-headless",)
+    memory = 1024
     version = "java -version 2>&1 | head -1 | cut -d'\"' -f2"
-    note = "the heap's limit is below the sandbox's memory"
+    note = "in 1 GiB, without options: the heap's limit is a part of it, and a program that fills the heap catches the error and goes on"
 
     def use(self, box, account):
         limit = int(box.sh("cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes 2>/dev/null || true", account).split()[0])
         box.write("Main.java", JAVA, account)
         processors, heap, total = map(int, box.sh("javac Main.java; java -cp . Main", account).split())
         flags = box.sh("java -XX:+PrintFlagsFinal -version 2>/dev/null | awk '$2 == \"MaxHeapSize\" {print $4}'", account)
-        assert limit == 2 << 30 and 0 < heap < limit and 0 < int(flags) < limit, (limit, heap, flags)
+        assert limit == self.memory << 20 and 0 < heap < limit and 0 < int(flags) < limit, (limit, heap, flags)
         assert (processors, total) == (int(box.sh("nproc")), 499500)
+        box.write("Fill.java", FILL, account)
+        # If the kernel killed it, it would end with 137.
+        blocks = int(box.sh("javac Fill.java; java -cp . Fill", account))
+        assert heap // 4 < blocks << 20 < limit, (blocks, heap, limit)
 
 
 JAVA = """
@@ -113,6 +118,23 @@ public class Main {
         for (var part : parts) total += part.get();
         pool.shutdown();
         System.out.println(Runtime.getRuntime().availableProcessors() + " " + Runtime.getRuntime().maxMemory() + " " + total);
+    }
+}
+"""
+
+FILL = """
+import java.util.ArrayList;
+
+public class Fill {
+    public static void main(String[] words) {
+        var blocks = new ArrayList<byte[]>();
+        try {
+            while (true) blocks.add(new byte[1 << 20]);
+        } catch (OutOfMemoryError full) {
+            int count = blocks.size();
+            blocks.clear();
+            System.out.println(count);
+        }
     }
 }
 """

@@ -1,9 +1,10 @@
-"""Tools of developers: debuggers and a terminal multiplexer."""
+"""Tools of developers: debuggers, a terminal multiplexer, containers, and file systems that a program serves."""
 
 from pathlib import Path
 
 from e2b import PtySize
 
+from runner.box import quoted
 from runner.program import Program
 
 
@@ -140,3 +141,98 @@ FROM localhost/busybox
 RUN ["/bin/busybox", "sh", "-c", "echo from a container > /page"]
 USER 1000
 """
+
+
+class Bubblewrap(Program):
+    name, title = "bwrap", "bubblewrap"
+    packages = ("bubblewrap",)
+    features = ("userns",)
+    version = "bwrap --version | awk '{print $2}'"
+    note = "with `userns` and `--ro-bind /proc /proc`: own users, processes and network, files read-only but for one directory"
+
+    def use(self, box, account):
+        wrap = "bwrap --unshare-all --die-with-parent --ro-bind / / --dev /dev --tmpfs /tmp --bind $PWD/kept $PWD/kept"
+        inside = """id -un
+            touch /etc/x 2>/dev/null || echo read-only
+            ls /tmp | wc -l
+            tail -n +3 /proc/net/dev | cut -d: -f1 | tr -d ' '
+            echo written >kept/file"""
+        box.sh(f"mkdir kept; touch /tmp/of-{account}", account)
+        told = box.sh(f"{wrap} --ro-bind /proc /proc sh -c {quoted(inside)}; cat kept/file", account)
+        assert told == f"{account}\nread-only\n0\nlo\nwritten\n", told
+        # The kernel refuses it, because parts of the sandbox's own are covered.
+        box.sh(f"{wrap} --proc /proc true", account, code=1)
+
+
+class Sshfs(Program):
+    name, title = "sshfs", "sshfs"
+    packages = ("sshfs", "openssh-server", "openssh-client")
+    features = ("fuse",)
+    version = "dpkg-query -W -f '${Version}' sshfs | cut -d- -f1"
+    note = "with `fuse`: a directory of an OpenSSH server, read and written, and unmounted"
+
+    def set_up(self, box):
+        box.sh("mkdir -p /run/sshd; pgrep -x sshd >/dev/null || /usr/sbin/sshd", "root")
+
+    def use(self, box, account):
+        box.sh("mkdir -pm 700 .ssh; mkdir there here; ssh-keygen -q -t ed25519 -N '' -f .ssh/id_ed25519; "
+               "cp .ssh/id_ed25519.pub .ssh/authorized_keys; echo seen >there/file", account)
+        box.sh("sshfs -o StrictHostKeyChecking=no localhost:there here", account)
+        assert box.sh("cat here/file; echo more >here/more; cat there/more; mv here/more here/moved; ls there", account) == "seen\nmore\nfile\nmoved\n"
+        assert box.sh("stat -f -c %T here", account) == "fuseblk\n"
+        box.sh(unmount("here"), account)
+
+
+class S3fs(Program):
+    name, title = "s3fs", "s3fs"
+    packages = ("s3fs",)
+    features = ("fuse",)
+    version = "s3fs --version | head -1 | grep -o 'V[0-9.]*' | tr -d V"
+    note = "with `fuse`: a bucket of an S3 server in the sandbox, read and written, and unmounted"
+
+    def set_up(self, box):
+        serve_bucket(box)
+
+    def use(self, box, account):
+        box.write("passwd", "id:secret", account)
+        # A bucket for both: what one account has written, the other one finds.
+        box.sh("chmod 600 passwd; mkdir s3; s3fs bucket s3 -o url=http://127.0.0.1:9000,use_path_request_style,passwd_file=$HOME/passwd", account)
+        box.sh(f"echo by {account} >s3/{account}; mkdir s3/of-{account}; cp s3/{account} s3/of-{account}/copy", account)
+        assert box.sh(f"{ASK}/{account}; cat s3/of-{account}/copy", account) == f"by {account}\n" * 2
+        if account == "user":
+            assert box.sh("ls s3", account) == "of-root\nof-user\nroot\nuser\n"
+        box.sh(unmount("s3"), account)
+
+
+class Goofys(Program):
+    name, title = "goofys", "goofys"
+    packages = ("fuse",)
+    features = ("fuse",)
+    version = "/usr/local/bin/goofys --version 2>&1 | awk '{print $NF}'"
+    note = "with `fuse`: a bucket of an S3 server in the sandbox"
+
+    def set_up(self, box):
+        release = "https://github.com/kahing/goofys/releases/latest/download/goofys"
+        box.download(f"curl -fsSL --max-time 300 -o /usr/local/bin/goofys {release} && chmod 755 /usr/local/bin/goofys", "root")
+        serve_bucket(box)
+
+    def use(self, box, account):
+        box.sh("mkdir s3; AWS_ACCESS_KEY_ID=id AWS_SECRET_ACCESS_KEY=secret /usr/local/bin/goofys --endpoint http://127.0.0.1:9000 bucket s3", account)
+        box.sh(f"echo by {account} >s3/{account}", account)
+        assert box.sh(f"{ASK}/{account}; cat s3/{account}", account) == f"by {account}\n" * 2
+        box.sh(unmount("s3"), account)
+
+
+ASK = "curl -s --noproxy '*' http://127.0.0.1:9000/bucket"
+
+
+def serve_bucket(box):
+    """Starts an S3 server in the sandbox."""
+    box.write("/tmp/bucket.py", (Path(__file__).resolve().parents[1] / "bucket.py").read_text(), "root")
+    box.start("exec python3 /tmp/bucket.py", "root")
+    box.until(f"{ASK}/ >/dev/null")
+
+
+def unmount(place):
+    """Unmounts it by the program that the sandbox has, and fails unless nothing of it can be seen."""
+    return f"fusermount3 -u {place} 2>/dev/null || fusermount -u {place}; [ -z \"$(ls {place})\" ]"

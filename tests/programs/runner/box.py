@@ -9,7 +9,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-from e2b import CommandExitException, Sandbox
+from e2b import CommandExitException, Sandbox, Template
 
 from runner.outcome import Unreachable
 
@@ -20,14 +20,15 @@ INSTALL_DEADLINE = 600
 OUT_OF_REACH = re.compile(
     r"Temporary failure resolving|Could not resolve|Could not connect|Failed to fetch|Unable to locate package|"
     r"ENOTFOUND|ECONNREFUSED|ECONNRESET|ETIMEDOUT|EAI_AGAIN|npm error code E40[034]|No matching distribution|"
-    r"Connection refused|Network is unreachable|status code 40[034]|server returned code 40[034]"
+    r"Connection refused|Network is unreachable|status code 40[034]|server returned code 40[034]|curl: \((5|6|7|22|28|35|56)\)"
 )
 
 
 class Box:
-    def __init__(self, features=()):
+    def __init__(self, features=(), memory=None):
+        """`memory` is in MiB; without it, the sandbox has what the server gives."""
         metadata = {"isopod.allow": ",".join(features)} if features else {}
-        self.sandbox = Sandbox.create(timeout=LIFETIME, metadata=metadata)
+        self.sandbox = Sandbox.create(base_with(memory), timeout=LIFETIME, metadata=metadata)
 
     def __enter__(self):
         return self
@@ -38,7 +39,7 @@ class Box:
     def sh(self, script, account="user", timeout=120, code=0):
         """Runs a shell script in the account's home. Returns what it printed, and fails unless it ends with `code`."""
         try:
-            done = self.sandbox.commands.run(f"set -e\n{script}", user=account, timeout=timeout)
+            done = self.sandbox.commands.run(f"set -e\ncd\n{script}", user=account, timeout=timeout)
         except CommandExitException as ended:
             done = ended
         printed = f"{done.stdout}\n{done.stderr}"
@@ -109,6 +110,15 @@ class Box:
         """A TCP connection to the server's edge, and the host name that leads to the port."""
         where = urllib.parse.urlsplit(URL)
         return socket.create_connection((where.hostname, where.port), timeout=30), self.sandbox.get_host(port)
+
+
+def base_with(memory):
+    """The name of a template that is `base` with so much memory."""
+    if memory is None:
+        return None
+    name = f"base-{memory}"
+    Template.build(Template().from_template("base"), name, memory_mb=memory)
+    return name
 
 
 def quoted(text):
