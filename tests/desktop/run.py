@@ -17,7 +17,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "sdk"))
 
-from harness.packages import JS_DESKTOP_VERSION, PYTHON_DESKTOP_VERSION, node_project, python_of  # noqa: E402
+from harness.packages import JS_DESKTOP_VERSIONS, PYTHON_DESKTOP_VERSIONS, node_project, python_of  # noqa: E402
 from harness.server import Server  # noqa: E402
 
 TEMPLATE = "desktop"
@@ -35,7 +35,8 @@ def main():
     try:
         server.start()
         server.wait_for_template(TEMPLATE)
-        for command, variables in programs():
+        for name, command, variables in programs():
+            print(f"{name}:", flush=True)
             done, failed = run(server, command, variables, options.only)
             passed += done
             problems += failed
@@ -52,10 +53,12 @@ def main():
 
 
 def programs():
-    """Each prints a line `ok NAME` or `FAILED NAME` for each of its cases."""
-    yield [str(python_of(PYTHON_DESKTOP_VERSION, "e2b-desktop")), str(HERE / "cases.py")], {}
-    project = node_project("@e2b/desktop", JS_DESKTOP_VERSION)
-    yield ["node", str(HERE / "cases.mjs")], {"SDK_PROJECT": str(project)}
+    """One for each version of the SDKs. Each prints a line `ok NAME` or `FAILED NAME` for each of its cases."""
+    for version in PYTHON_DESKTOP_VERSIONS:
+        yield f"python {version}", [str(python_of(version, "e2b-desktop")), str(HERE / "cases.py")], {}
+    for version in JS_DESKTOP_VERSIONS:
+        project = node_project("@e2b/desktop", version)
+        yield f"js {version}", ["node", str(HERE / "cases.mjs")], {"SDK_PROJECT": str(project)}
 
 
 def run(server, command, variables, only):

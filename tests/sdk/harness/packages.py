@@ -19,16 +19,19 @@ CLI_VERSIONS = ["2.19.0"]
 CLI_BUILD_VERSIONS = ["2.8.0", "2.4.2"]
 # The first versions that use `E2B_SANDBOX_URL` over plain HTTP are 2.9.0 and 2.7.0.
 PYTHON_INTERPRETER_VERSIONS = ["2.11.5", "2.10.5", "2.9.0"]
-# Later versions of `e2b` no longer have what these call, although they declare no upper bound.
+# Later versions of `e2b` no longer have what these call, although they declare no upper bound. Older desktop packages come with the
+# `e2b` of their time.
 CORE_OF = {
     ("e2b-code-interpreter", "1.5.2"): "e2b==1.11.1",
     ("e2b-code-interpreter", "2.4.0"): "e2b==2.15.0",
     ("e2b-code-interpreter", "2.8.1"): "e2b==2.36.0",
     ("e2b-code-interpreter", "2.9.0"): "e2b==2.36.0",
+    ("e2b-desktop", "2.4.0"): "e2b==2.25.1",
+    ("@e2b/desktop", "2.3.1"): "e2b@2.27.1",
 }
 JS_INTERPRETER_VERSIONS = ["2.8.0", "2.7.2", "2.7.0"]
-PYTHON_DESKTOP_VERSION = "2.7.2"
-JS_DESKTOP_VERSION = "2.4.0"
+PYTHON_DESKTOP_VERSIONS = ["2.7.2", "2.4.0"]
+JS_DESKTOP_VERSIONS = ["2.4.0", "2.3.1"]
 
 
 NODE_HOMES = {"e2b": "js", "@e2b/cli": "cli", "@e2b/code-interpreter": "js-code-interpreter", "@e2b/desktop": "js-desktop"}
@@ -59,8 +62,9 @@ def node_project(package, version):
 
     def install():
         (home / "package.json").write_text('{"private": true, "type": "module"}\n')
+        core = CORE_OF.get((package, version))
         command = ["npm", "install", "--no-audit", "--no-fund", "--silent", f"{package}@{version}"]
-        subprocess.run(command, cwd=home, check=True)
+        subprocess.run([*command, *([core] if core else [])], cwd=home, check=True)
 
     _once(home, install)
     return home
