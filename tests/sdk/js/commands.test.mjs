@@ -30,9 +30,12 @@ feature('commands', 'envs, cwd and user hold', { core: true }, () =>
 
 feature('commands', 'processes have an age', () =>
   withSandbox(async ({ commands }) => {
-    const { stdout } = await commands.run('ps -o etimes= -p $$; cut -d. -f1 /proc/uptime')
-    const [shell, uptime] = stdout.split('\n').map(Number)
+    const age = `ps -o etimes= -p $$; cut -d. -f1 /proc/uptime; date -d "$(ps -o lstart= -p $$)" +%s`
+    const { stdout } = await commands.run(`${age}; awk '$1 == "btime" { print $2 }' /proc/stat; date +%s`)
+    const [shell, uptime, started, boot, now] = stdout.trim().split('\n').map(Number)
     assert(shell >= 0 && shell <= uptime, stdout)
+    assert(Math.abs(now - shell - started) < 30, stdout)
+    assert(Math.abs(now - uptime - boot) < 30, stdout)
   })
 )
 
@@ -40,6 +43,17 @@ feature('commands', 'the memory limit is visible inside', () =>
   withSandbox(async (sandbox) => {
     const { memoryMB } = await has(sandbox, 'getInfo')()
     assert.equal(Number((await sandbox.commands.run(memoryLimit)).stdout), memoryMB * 1024 * 1024)
+  })
+)
+
+feature('commands', 'a package that the host has is installed with its settings', () =>
+  withSandbox(async ({ commands }) => {
+    const asRoot = { user: 'root', timeoutMs: 80_000 }
+    const install = 'DEBIAN_FRONTEND=noninteractive apt-get install -y -qq redis-server'
+    await commands.run(`(apt-get update -qq && ${install}) 2>&1`, asRoot)
+    const answers = "timeout 10 sh -c 'until redis-cli ping; do sleep 0.1; done'"
+    await commands.run(`redis-server /etc/redis/redis.conf --daemonize yes && ${answers}`, asRoot)
+    assert.equal((await commands.run('redis-cli set a 1; redis-cli get a')).stdout, 'OK\n1\n')
   })
 )
 

@@ -47,9 +47,12 @@ class Absent extends Error {}
 
 const declarations = readFileSync(join(home, 'dist', 'index.d.ts'), 'utf8')
 
-// The types of the SDK must have this, otherwise the case is skipped for this version.
+// Whether the types of the SDK have this.
+export const knows = (pattern) => declarations.match(pattern) !== null
+
+// They must have it, otherwise the case is skipped for this version.
 export function declares(pattern) {
-  if (!declarations.match(pattern)) throw new Absent(`no ${pattern}`)
+  if (!knows(pattern)) throw new Absent(`no ${pattern}`)
 }
 
 // A bug of these versions prevents it.

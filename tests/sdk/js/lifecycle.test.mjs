@@ -159,11 +159,17 @@ feature('errors', 'a killed sandbox says so to its client', { core: true }, asyn
 
 feature('errors', "a sandbox killed under a command is told in the SDK's own words", async () => {
   cannot(['2.19.5'], 'it says the same of a killed sandbox and of a time-out')
-  const sandbox = await Sandbox.create()
-  const handle = await sandbox.commands.run('echo up; sleep 60', { background: true })
-  const ended = rejects(handle.wait(), sdk.TimeoutError)
-  await sandbox.kill()
-  assert.match((await ended).message, /killed or reached its end of life/)
+  for (const end of [(sandbox) => sandbox.kill(), (sandbox) => sandbox.setTimeout(0)]) {
+    const sandbox = await Sandbox.create()
+    const output = []
+    const onStdout = (text) => void output.push(text)
+    const handle = await sandbox.commands.run('echo up; sleep 60', { background: true, onStdout })
+    const ended = rejects(handle.wait(), sdk.TimeoutError)
+    await until(() => output.length > 0)
+    await end(sandbox)
+    assert.match((await ended).message, /killed or reached its end of life/)
+    assert.deepEqual([output, handle.stdout], [['up\n'], 'up\n'], 'what was printed before came once, and stays')
+  }
 })
 
 feature('errors', 'a sandbox killed under a terminal is told too', async () => {

@@ -1,7 +1,8 @@
 // Signed URLs, ports, tokens, network switches, pause and resume, unsupported features.
 import http from 'node:http'
 import https from 'node:https'
-import { Sandbox, assert, declares, feature, has, plain, rejects, sdk, sleep, until, url, withSandbox } from './kit.mjs'
+import { readFileSync } from 'node:fs'
+import { Sandbox, assert, declares, feature, has, knows, plain, rejects, sdk, sleep, until, url, withSandbox } from './kit.mjs'
 
 const [first, second] = process.env.SDK_OUTSIDE.split(',')
 const outsidePort = process.env.SDK_OUTSIDE_PORT
@@ -188,6 +189,23 @@ feature('pause-files', 'files only keeps files and drops processes', () =>
   })
 )
 
+feature('pause-files', 'a boot id belongs to one boot of one sandbox', () =>
+  withSandbox((sandbox) =>
+    withSandbox(async (other) => {
+      declares('keepMemory')
+      const bootId = '/proc/sys/kernel/random/boot_id'
+      const first = await sandbox.files.read(bootId)
+      assert(![readFileSync(bootId, 'utf8'), await other.files.read(bootId)].includes(first))
+      await sandbox.pause()
+      const again = await Sandbox.connect(sandbox.sandboxId, { timeoutMs: 60_000 })
+      assert.equal((await again.commands.run(`cat ${bootId}`)).stdout, first)
+      await again.pause({ keepMemory: false })
+      const booted = await Sandbox.connect(sandbox.sandboxId, { timeoutMs: 60_000 })
+      assert.notEqual(await booted.files.read(bootId), first)
+    })
+  )
+)
+
 feature('auto-pause', 'the end of the time pauses and traffic wakes', () =>
   withSandbox({ timeoutMs: 2000, lifecycle: { onTimeout: 'pause', autoResume: true } }, async (sandbox) => {
     await sandbox.files.write('kept', 'yes')
@@ -197,7 +215,31 @@ feature('auto-pause', 'the end of the time pauses and traffic wakes', () =>
   })
 )
 
-feature('missing', 'options say so', async () => {
-  const refused = await rejects(Sandbox.create({ network: { allowOut: ['*.example.com'] } }))
-  assert.match(refused.message, /not supported by this server/)
+async function refused(what, promise) {
+  const error = await rejects(promise)
+  assert.match(error.message, /not supported by this server/, what)
+}
+
+feature('missing', 'options of create say so', async () => {
+  const options = {
+    mcp: { mcp: { exa: { apiKey: 'none' } } },
+    iam: { iam: { tokens: { a: { audience: 'b', tokenType: 'JWT-SVID' } } } },
+    allowOut: { network: { allowOut: ['*.example.com'] } },
+    rules: { network: { rules: { 'example.com': [{ transform: { headers: { a: 'b' } } }] } } },
+    egressProxy: { network: { egressProxy: { address: '192.0.2.1:1080' } } },
+    dnsServers: { network: { dnsServers: ['192.0.2.1'] } },
+    httpsPorts: { network: { httpsPorts: [443] } },
+  }
+  for (const [name, option] of Object.entries(options)) {
+    // A version drops fields that it does not know.
+    if (knows(new RegExp(`\\b${name}\\?:`))) await refused(name, Sandbox.create(option))
+  }
+})
+
+feature('missing', 'secrets say so', async () => {
+  await refused('secrets', has(sdk.Secret, 'create')('s', 'x'))
+})
+
+feature('missing', 'templates of E2B say so', async () => {
+  for (const name of ['devcontainer', 'mcp-gateway']) await refused(name, Sandbox.create(name))
 })

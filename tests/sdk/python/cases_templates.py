@@ -134,6 +134,18 @@ async def a_dockerfile_is_taken_apart_by_the_sdk(sdk):
 
 
 @case("builds")
+async def a_pattern_in_a_dockerfile_copies_all_that_it_means(sdk):
+    """As in `a_pattern_copies_all_that_it_means`, the destination is a directory, without a slash at its end."""
+    async with builder(sdk) as templates:
+        text = "FROM debian:12\nWORKDIR /opt/app\nCOPY folder/* out\n"
+        with directory(folder__a_dot_txt="a\n", folder__b_dot_txt="b\n", folder__sub__c_dot_txt="c\n") as place:
+            name, _ = await templates.build(templates.Template(file_context_path=place).from_dockerfile(text))
+        async with sdk.sandbox(name) as sandbox:
+            done = await go(sandbox.commands.run("cd /opt/app/out; cat a.txt b.txt sub/c.txt"))
+            assert done.stdout == "a\nb\nc\n", done.stdout
+
+
+@case("builds")
 async def a_start_command_is_up_when_the_sandbox_is_there(sdk):
     """Started, and ready by its port."""
     async with builder(sdk) as templates:

@@ -74,6 +74,16 @@ feature('code-env', 'variables of the sandbox and of a call', { core: true }, ()
   })
 )
 
+feature('code-env', 'a cell installs a package of the distribution', () =>
+  withSandbox(async (sandbox) => {
+    assert.equal((await sandbox.runCode("import shutil; shutil.which('hello') is None")).text, 'True')
+    const install = '!apt-get update -qq && apt-get install -y -qq --no-install-recommends hello && hello'
+    const { error, logs } = await sandbox.runCode(install, { timeoutMs: 80_000 })
+    assert(error === undefined && joined(logs.stdout).includes('Hello, world!'), JSON.stringify([error, logs]))
+    assert.equal((await sandbox.commands.run('hello')).stdout, 'Hello, world!\n')
+  })
+)
+
 feature('languages', 'JavaScript in the template nodejs', { core: true }, () =>
   withSandbox({ template: 'nodejs' }, async (sandbox) => {
     const run = (code, options) => sandbox.runCode(code, { language: 'javascript', ...options })
