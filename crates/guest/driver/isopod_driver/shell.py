@@ -104,13 +104,24 @@ def configuration():
     return config
 
 
+class NoPickles:
+    """In the place of the database of pickles in the profile's directory. The shell's `db` keeps in memory what it would."""
+
+    def __init__(self, root):
+        pass
+
+
 def define_classes():
     """Defined here and not at the top: IPython may be missing."""
+    from IPython.core import interactiveshell
     from IPython.core.displayhook import DisplayHook
     from IPython.core.displaypub import DisplayPublisher
-    from IPython.core.interactiveshell import InteractiveShell
     from IPython.core.profiledir import ProfileDir
     from traitlets import Type, observe
+
+    # IPython before 9.17 opens it in the profile's directory, before anybody asks for `db`.
+    if hasattr(interactiveshell, "PickleShareDB"):
+        interactiveshell.PickleShareDB = NoPickles
 
     class NoProfile(ProfileDir):
         """A profile that has no directory."""
@@ -145,7 +156,7 @@ def define_classes():
             # Events that were sent cannot be taken back.
             self.outputs.flush()
 
-    class Shell(InteractiveShell):
+    class Shell(interactiveshell.InteractiveShell):
         displayhook_class = Type(ResultHook)
         display_pub_class = Type(DisplayEvents)
         outputs = None

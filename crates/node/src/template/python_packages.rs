@@ -111,8 +111,8 @@ mod tests {
             words.iter().map(|word| normal_name(word.split(['<', '>', '=', '~', '!']).next().unwrap())).collect();
         assert_eq!(names.len(), words.len());
         let versions: BTreeMap<&str, &str> = exact_versions(LIST).collect();
-        for (name, version) in [("pandas", "2.2.3"), ("numpy", "2.3.5"), ("matplotlib", "3.10.9"), ("plotly", "6.0.1")]
-        {
+        let known = [("pandas", "2.2.3"), ("numpy", "2.3.5"), ("matplotlib", "3.10.9"), ("plotly", "6.0.1")];
+        for (name, version) in known.into_iter().chain([("scipy", "1.17.1"), ("ipython", "9.15.0")]) {
             assert_eq!(versions.get(name), Some(&version));
         }
     }

@@ -268,7 +268,7 @@ fn withheld(facts: &BaseFacts) -> Option<Finding> {
 
 fn interpreter(differences: &[PackageDifference]) -> Finding {
     if differences.is_empty() {
-        // Others have a range of versions, because E2B's do not resolve together.
+        // Others have a range of versions.
         let detail = "the template has E2B's versions of the Python packages that are listed with exact versions";
         return Finding::ok("interpreter", detail);
     }
