@@ -73,12 +73,15 @@ def run_against(server, outside, args, suites):
     """Runs the suites against one server, from its start until it is removed."""
     problems = []
     try:
+        differences = {}
         if server.prepare != "none":
             server.build_template(server.prepare)
+            differences = server.package_differences()
         server.start()
         if server.prepare != "none":
             server.wait_for_template(server.prepare)
         environment = server.environment() | outside.environment() | {"ISOPOD_FULL": "1" if args.full else "0"}
+        environment["ISOPOD_SUITE_PACKAGES"] = json.dumps(differences)
         pool = ThreadPoolExecutor(args.jobs)
         try:
             for suite in pool.map(lambda suite: run_one(suite, environment, args.only), suites):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import secrets
 import shutil
 import signal
@@ -62,6 +63,16 @@ class Server:
         done = subprocess.run(command, capture_output=True, text=True, timeout=deadline)
         if done.returncode != 0:
             raise RuntimeError(f"template {name} could not be built:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+
+    def package_differences(self):
+        """The packages of the code interpreter's list that this host's Python cannot have in E2B's version: what it has instead, or
+        None. By `isopod doctor`, so before the start. Fails if the template is not complete."""
+        command = [self.isopod, "--state-dir", str(self.state), "doctor", "--json"]
+        findings = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=120).stdout)
+        [finding] = [finding for finding in findings if finding["what"] == "interpreter"]
+        differences = re.findall(r"(?:no (\S+)|(\S+) (\S+)) \(E2B: ", finding["detail"])
+        assert (finding["verdict"] == "warn") == bool(differences), finding
+        return {absent or name: found or None for absent, name, found in differences}
 
     def launch(self):
         """Starts the program and waits until it answers. Also for another start on the same state."""
@@ -127,7 +138,6 @@ class Server:
             clean |= {"SSL_CERT_FILE": str(self.authority), "NODE_EXTRA_CA_CERTS": str(self.authority)}
         if self.saves_memory:
             clean |= {"ISOPOD_SUITE_STATE": str(self.state)}
-        clean |= {"ISOPOD_SUITE_DOCTOR": f"{self.isopod} --state-dir {self.state} doctor --json"}
         return clean | {"E2B_API_KEY": self.key, "E2B_API_URL": self.url, "E2B_SANDBOX_URL": self.url,
                         "E2B_VOLUME_API_URL": self.url}
 
