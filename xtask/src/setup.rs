@@ -48,6 +48,8 @@ const NEEDS: &[Need] = &[
     Need { has: Program("curl"), package: "curl", tiers: ON_HOSTS },
     Need { has: Program("openssl"), package: "openssl", tiers: ON_HOSTS },
     Need { has: Program("ip"), package: "iproute2", tiers: ON_HOSTS },
+    // `ps`, `pgrep` and `pkill` in sandboxes, which have the host's /usr. A minimal system lacks them.
+    Need { has: Program("pgrep"), package: "procps", tiers: ON_HOSTS },
     Need { has: Program("nft"), package: "nftables", tiers: ON_HOSTS },
     Need { has: Program("mkfs.btrfs"), package: "btrfs-progs", tiers: ON_HOSTS },
     Need { has: Program("mkfs.ext4"), package: "e2fsprogs", tiers: ON_HOSTS },
@@ -189,6 +191,7 @@ mod tests {
         assert!(missing(NEEDS, &[Unit], there).is_empty());
         assert_eq!(missing(NEEDS, &[Fake], there), ["python3-venv", "redis-server", "postgresql", "git"]);
         assert!(missing(NEEDS, &[Real], there).contains(&"btrfs-progs"));
+        assert!(missing(NEEDS, &[Sdk], there).contains(&"procps"));
         assert!(!missing(NEEDS, &[Real], there).contains(&"chromium"));
         assert_eq!(missing(NEEDS, &Tier::ALL, |_| true), Vec::<&str>::new());
     }
