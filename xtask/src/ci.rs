@@ -1,5 +1,6 @@
 //! `cargo xtask ci`: everything that must pass before a change lands. `.ci/run` calls it.
 
+use crate::advisories::check_advisories;
 use crate::check::check_sources;
 use crate::steps::Steps;
 use crate::test::{self, Options};
@@ -15,6 +16,7 @@ pub(crate) fn ci() -> Result<(), String> {
 fn run(steps: &mut Steps) -> Result<(), String> {
     steps.time("setup", setup::setup)?;
     check_sources(steps)?;
+    check_advisories(steps)?;
     steps.time("documentation", docs::build)?;
     test::run(&Options::everything(), steps)?;
     let target = program::target_directory()?;

@@ -2,6 +2,7 @@
 
 #![expect(clippy::print_stderr, reason = "its output is for people")]
 
+mod advisories;
 mod bench;
 mod chaos;
 mod check;
