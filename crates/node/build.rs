@@ -8,7 +8,7 @@
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 const MUSL: &str = "x86_64-unknown-linux-musl";
 const GLIBC: &str = "x86_64-unknown-linux-gnu";
@@ -63,7 +63,14 @@ fn build_guest(root: &Path) -> PathBuf {
         cargo.env("RUSTFLAGS", "-C target-feature=+crt-static");
     }
     let status = cargo.status().expect("cannot start cargo");
-    assert!(status.success(), "the guest could not be built for {target}; the compiler's errors are above");
+    if !status.success() {
+        println!(
+            "cargo::error=the guest could not be built for {target}; if the errors below name a linker or the C library, \
+             run: apt-get install gcc libc6-dev"
+        );
+        // Not 0: cargo would not show the compiler's errors.
+        std::process::exit(1);
+    }
     target_dir.join(target).join("guest").join("isopod-guest")
 }
 
@@ -75,7 +82,7 @@ fn has_musl() -> bool {
 
 /// Tries to add the target with rustup to the compiler that runs this build. Returns whether that worked.
 fn adds_musl() -> bool {
-    let failure = match Command::new("rustup").args(["target", "add", MUSL]).output() {
+    let failure = match start_rustup().and_then(Child::wait_with_output) {
         Ok(output) if output.status.success() && has_musl() => return true,
         Ok(output) => first_error(&String::from_utf8_lossy(&output.stderr)),
         Err(error) => format!("cannot start rustup: {error}"),
@@ -84,6 +91,14 @@ fn adds_musl() -> bool {
         "cargo:warning=the guest is linked with glibc: the target {MUSL} is not installed and could not be added ({failure})"
     );
     false
+}
+
+/// Says so while it downloads, because it changes the toolchain of whoever builds.
+fn start_rustup() -> std::io::Result<Child> {
+    let mut rustup = Command::new("rustup");
+    let started = rustup.args(["target", "add", MUSL]).stdout(Stdio::null()).stderr(Stdio::piped()).spawn()?;
+    println!("cargo:warning=rustup adds the target {MUSL}, for which the guest is built");
+    Ok(started)
 }
 
 fn first_error(stderr: &str) -> String {
