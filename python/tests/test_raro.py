@@ -4,6 +4,7 @@ import asyncio
 import concurrent.futures
 import logging
 import os
+import pathlib
 import sys
 import threading
 import types
@@ -90,6 +91,24 @@ def test_the_seeds_own_code_runs_unchanged(seed_tools, workspace, monkeypatch, a
 def test_the_seeds_flow_runs_with_our_session_manager(workspace, monkeypatch, alive):
     seedtext.text(0)
     follow_the_seeds_summary(raro, raro._run_e2b_sandbox, workspace, monkeypatch, alive)
+
+
+def test_the_seeds_own_code_moves_files_and_plots(seed_tools, workspace, alive):
+    given = pathlib.Path(workspace.input_dir, "in.csv")
+    given.write_text("1,2")
+    code = "data = open('in.csv').read(); open('out.bin', 'wb').write(bytes(range(256)) + data.encode())\n" + PLOT
+    first = seed_tools._run_e2b_sandbox(code, workspace)
+    assert first["success"] and {"in.csv", "out.bin"} <= set(first["files_generated"]), first
+    [plot] = [name for name in first["files_generated"] if name.startswith(f"plot_{workspace.run_id}_")]
+    written = {name: pathlib.Path(workspace.output_dir, name).read_bytes() for name in (plot, "out.bin")}
+    assert written["out.bin"] == bytes(range(256)) + b"1,2"
+    assert written[plot].startswith(b"\x89PNG\r\n\x1a\n")
+    given.write_text("3,4,5")
+    second = seed_tools._run_e2b_sandbox("print(data, open('in.csv').read())", workspace)
+    assert second["success"] and second["result"].startswith("STDOUT:\n1,2 3,4,5\n"), second
+    sandbox = seed_tools.SandboxSession.get_or_create(workspace.run_id).sandbox_id
+    seed_tools.SandboxSession.kill_session(workspace.run_id)
+    assert not alive(sandbox)
 
 
 class AgentService:

@@ -1,13 +1,14 @@
 """The third seed: its example and its agent with our tool in place of the one that calls what the SDK doesn't have."""
 
 import asyncio
+import concurrent.futures
 import contextlib
 import inspect
 import types
 
 import pytest
 import seedtext
-from conftest import done_by
+from conftest import done_by, wait_until
 
 from isopod.compat import sentient
 from isopod.compat.sentient import E2BSandboxInput, E2BSandboxTool, SyncE2BSandboxTool
@@ -141,6 +142,45 @@ def test_a_task_in_one_call(alive, tool_class):
     broken = asyncio.run(use(code="1", files={"requirements.txt": "no such line ]["}, install_dependencies=True))
     assert broken.status == "error" and broken.error.startswith("exit status")
     assert not any(alive(one.sandbox_id) for one in (done, failed, installed, broken))
+
+
+@both
+def test_what_requirements_name_is_installed(tool_class):
+    async def use():
+        async with block_of(tool_class()) as tool:
+            await done_by(tool.create_sandbox())
+            assert (await done_by(tool.run_code(seedtext.PACKAGE)))["error"] is None
+            files = {"requirements.txt": "--no-index\n./tiny-1.0-py3-none-any.whl\n"}
+            await done_by(tool.write_files(files))
+            installed = await done_by(tool.install_dependencies(files))
+            assert installed["error"] is None, installed
+            return await done_by(tool.run_code("import tiny; print(tiny.answer)"))
+
+    assert asyncio.run(use())["stdout"] == "42\n"
+
+
+@both
+def test_a_task_that_runs_long_enough_tells_its_memory(tool_class):
+    """The server measures from time to time. The task ends once it has."""
+    from e2b_code_interpreter import Sandbox
+
+    tool = tool_class()
+
+    def end_once_measured():
+        wait_until(lambda: tool.sandbox is not None)
+        sandbox = Sandbox.connect(tool.sandbox.sandbox_id)
+        wait_until(sandbox.get_metrics)
+        sandbox.files.write("measured", "")
+
+    async def use():
+        code = "import os, time\nwhile not os.path.exists('measured'): time.sleep(0.05)"
+        return await done_by(tool.execute(E2BSandboxInput(code=code, timeout_seconds=120)))
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        measuring = pool.submit(end_once_measured)
+        done = asyncio.run(use())
+        measuring.result()
+    assert done.status == "success" and done.metadata["memory_usage_mb"] > 1, done
 
 
 @both

@@ -11,7 +11,7 @@ import threading
 import httpx
 import pytest
 import seedtext
-from conftest import program
+from conftest import done_by, program
 
 from isopod.compat import squad
 from isopod._service import operations
@@ -255,21 +255,29 @@ def test_old_sandboxes_of_the_service_are_cleaned_up_and_no_others(unique, sandb
     assert alive(other.sandbox_id)
 
 
-def test_git_in_a_sandbox(unique):
-    service = SandboxService()
-    sandbox = service.create_sandbox("ada", unique)
+@pytest.mark.parametrize("kind", [SandboxService, squad.E2BSandboxService], ids=["blocking", "awaited"])
+def test_git_in_a_sandbox(unique, kind):
+    asyncio.run(use_git(kind(), unique))
+
+
+async def use_git(service, unique):
+    def call(name, *arguments, **named):
+        """With either class, something to await."""
+        return done_by(getattr(service, name)(*arguments, **named))
+
+    sandbox = await call("create_sandbox", "ada", unique)
     setup = "git init -q --bare /tmp/r.git && git clone -q /tmp/r.git /tmp/c && cd /tmp/c && git checkout -qb main && "
     setup += "git -c user.name=a -c user.email=a@b commit -q --allow-empty -m 'chore: begin' && git push -q -u origin main"
-    made = service.execute_command(sandbox.id, setup)
+    made = await call("execute_command", sandbox.id, setup)
     assert made.success, made
-    service.git_clone(sandbox.id, "file:///tmp/r.git", branch="main")
-    service.git_branch(sandbox.id, "task-1")
-    service.execute_command(sandbox.id, "echo x > /workspace/repo/x")
+    await call("git_clone", sandbox.id, "file:///tmp/r.git", branch="main")
+    await call("git_branch", sandbox.id, "task-1")
+    await call("execute_command", sandbox.id, "echo x > /workspace/repo/x")
     with pytest.raises(InvalidRequestError):
-        service.git_commit(sandbox.id, "no conventional message")
-    service.git_commit(sandbox.id, "feat: add x")
-    service.git_push(sandbox.id)
-    assert "feat: add x" in str(service.git_history(sandbox.id).data)
-    pushed = service.execute_command(sandbox.id, "git -C /tmp/r.git log -1 --format=%s task-1")
+        await call("git_commit", sandbox.id, "no conventional message")
+    await call("git_commit", sandbox.id, "feat: add x")
+    await call("git_push", sandbox.id)
+    assert "feat: add x" in str((await call("git_history", sandbox.id)).data)
+    pushed = await call("execute_command", sandbox.id, "git -C /tmp/r.git log -1 --format=%s task-1")
     assert pushed.stdout == "feat: add x\n", pushed
-    service.destroy_sandbox(sandbox.id)
+    await call("destroy_sandbox", sandbox.id)

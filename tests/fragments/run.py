@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 import traceback
+import urllib.error
 import urllib.request
 from datetime import datetime
 from pathlib import Path
@@ -28,8 +29,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "sdk"))
 sys.path.insert(0, str(ROOT / "tests" / "templates"))
+sys.path.insert(0, str(ROOT / "tests" / "agent_service"))
 
 from chromium import Chromium  # noqa: E402
+from endpoint import Endpoint, say  # noqa: E402
 from harness.packages import JS_VERSIONS, node_project  # noqa: E402
 from harness.seeds import NoSeeds  # noqa: E402
 from harness.server import Server  # noqa: E402
@@ -52,15 +55,16 @@ def case(when=True):
 class App:
     """The example as a user runs it, with the published SDK."""
 
-    def __init__(self, server):
-        self.server = server
+    def __init__(self, server, model=None):
+        self.server, self.model = server, model or {}
         self.home = Path(tempfile.mkdtemp(prefix="isopod-fragments-"))
         shutil.copytree(ROOT / "examples" / "fragments", self.home / "app")
         (self.home / "app" / "node_modules").symlink_to(node_project("e2b", JS_VERSIONS[0]) / "node_modules")
 
     def __enter__(self):
         # It must not find a model of the person who runs the tests.
-        environment = {k: v for k, v in self.server.environment().items() if not k.startswith("OPENAI_")} | {"PORT": "0"}
+        environment = {k: v for k, v in self.server.environment().items() if not k.startswith("OPENAI_")}
+        environment |= {"PORT": "0"} | self.model
         self.process = subprocess.Popen(
             ["node", "server.mjs"], cwd=self.home / "app", env=environment, stdout=subprocess.PIPE, text=True
         )
@@ -272,6 +276,50 @@ def what_a_package_json_names_is_installed_before_the_code_runs(rig):
         installed = rig.api("POST", "/api/v1/fragments", body)
         assert (installed["runtimeError"], installed["stdout"]) == (None, [found]), installed
         end(rig, installed)
+
+
+@case()
+def what_requirements_name_is_installed_before_the_code_runs(rig):
+    """Of this machine alone: a package that is there, and one that is nowhere."""
+    def body(line):
+        files = [
+            {"file_path": "script.py", "file_content": "print('ran')"},
+            {"file_path": "requirements.txt", "file_content": f"--no-index\n{line}\n"},
+        ]
+        return {"template": TEMPLATE, "code": files, "install_dependencies": True}
+
+    installed = rig.api("POST", "/api/v1/fragments", body("pip"))
+    assert (installed["runtimeError"], installed["stdout"]) == (None, ["ran\n"]), installed
+    end(rig, installed)
+    try:
+        ran_all_the_same = rig.api("POST", "/api/v1/fragments", body("isopod-is-no-such-package"))
+        raise AssertionError(ran_all_the_same)
+    except urllib.error.HTTPError as refused:
+        with refused:
+            failed = json.loads(refused.read())
+    assert (failed["error_code"], failed["details"]["step"]) == ("step_failed", "install"), failed
+    assert "isopod-is-no-such-package" in json.dumps(failed["details"]), failed
+    assert rig.sandboxes() == []
+
+
+@case()
+def the_example_asks_a_model_of_its_readme(rig):
+    """Behind OpenAI's API on loopback. It answers in a block of code, as some models do."""
+    fragment = {
+        "commentary": "A page.", "title": "From a model", "template": "base", "additional_dependencies": [],
+        "has_additional_dependencies": False, "install_dependencies_command": "", "port": 8000, "file_path": "index.html",
+        "code": "<h1>Written by a model</h1>", "start_command": "python3 -m http.server 8000",
+    }
+    with Endpoint() as endpoint:
+        endpoint.script("A page by a model", say(f"```json\n{json.dumps(fragment)}\n```"))
+        model = {"OPENAI_API_KEY": "sk-tests", "OPENAI_BASE_URL": endpoint.url, "OPENAI_MODEL": "tiny-model"}
+        with App(rig.server, model) as app:
+            rig.app = app
+            rig.ask("A page by a model")
+            rig.browser.until("Written by a model", frame=rig.preview())
+            rig.stop()
+        [(headers, body)] = endpoint.requests["A page by a model"]
+    assert (headers["authorization"], body["model"]) == ("Bearer sk-tests", "tiny-model"), (headers, body)
 
 
 @case()
