@@ -1,6 +1,6 @@
 //! The program that saves and restores processes, and its arguments.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -48,7 +48,7 @@ pub(crate) fn dump_arguments(
     root: u32,
     connections: &[Connection],
     external_files: &BTreeMap<String, String>,
-    has_inotify: bool,
+    watchers: &BTreeSet<String>,
 ) -> Vec<String> {
     let mut arguments = words(&["dump", "--adopt-children-of", "1", "--tree", &root.to_string()]);
     arguments.extend(common("dump.log", "-v3"));
@@ -64,9 +64,11 @@ pub(crate) fn dump_arguments(
     for name in external.chain(external_files.keys().cloned()) {
         arguments.extend(["--external".to_owned(), name]);
     }
-    if has_inotify {
-        // Where CRIU looks for watched files, which it knows only by number.
-        arguments.extend(words(&["--force-irmap", "--irmap-scan-path", "/home/user"]));
+    if !watchers.is_empty() {
+        arguments.push("--force-irmap".to_owned());
+        for place in places_of_watches(watchers) {
+            arguments.extend(words(&["--irmap-scan-path", place]));
+        }
     }
     arguments
 }
@@ -84,6 +86,15 @@ pub(crate) fn restore_arguments(ends: &[RestoredEnd]) -> Vec<String> {
         arguments.extend(["--inherit-fd".to_owned(), format!("fd[{number}]:{name}")]);
     }
     arguments
+}
+
+/// Where CRIU looks for watched files, which it knows only by number: first in the home directory, then in the working
+/// directories of those who watch. Not everywhere, because it looks at each file there.
+fn places_of_watches(watchers: &BTreeSet<String>) -> impl Iterator<Item = &str> {
+    let is_of_the_kernel =
+        |place: &str| ["/proc", "/sys", "/dev"].iter().any(|kernel| Path::new(place).starts_with(kernel));
+    let others = watchers.iter().map(String::as_str).filter(move |place| *place != "/" && !is_of_the_kernel(place));
+    std::iter::once("/home/user").chain(others)
 }
 
 fn common(log: &str, verbosity: &str) -> Vec<String> {

@@ -23,25 +23,29 @@ pub(crate) struct Examined {
     /// Files that are mapped from mounts of another namespace, by CRIU's name for them. Interpreters have the libraries of
     /// their zygote's root, and the sandbox has the same files at the same paths.
     pub(crate) external_files: BTreeMap<String, String>,
-    pub(crate) has_inotify: bool,
+    /// Working directories of processes that watch files, which are often below them.
+    pub(crate) watchers: BTreeSet<String>,
     /// What the processes have in memory, each counted by itself.
     pub(crate) bytes: u64,
 }
 
-/// The mounts of a sandbox.
-struct Mounts {
+/// What the first process of a sandbox has.
+struct First {
+    /// The mounts of the sandbox.
     own: BTreeSet<u64>,
     /// Those that somebody serves, such as volumes.
     served: BTreeSet<u64>,
+    /// A kernel can be without.
+    has_vdso: bool,
 }
 
 /// Examines processes that are stopped. The error names a process and what it has that cannot be saved.
 pub(crate) fn examine(rights: &RestoredRights, pids: impl Iterator<Item = u32>) -> Result<Examined, MemoryError> {
-    let mounts =
-        mounts_of(rights.init).map_err(|source| MemoryError::File { what: "read the sandbox's mounts", source })?;
+    let first = First::of(rights.init)
+        .map_err(|source| MemoryError::File { what: "look at the sandbox's first process", source })?;
     let mut examined = Examined::default();
     for pid in pids {
-        match examine_one(pid, rights, &mounts, &mut examined) {
+        match examine_one(pid, rights, &first, &mut examined) {
             Err(Obstacle::Gone) => {}
             Err(Obstacle::Has(what)) => {
                 let inside = inside_pid(pid).unwrap_or(0);
@@ -65,7 +69,7 @@ impl From<io::Error> for Obstacle {
     }
 }
 
-fn examine_one(pid: u32, rights: &RestoredRights, mounts: &Mounts, examined: &mut Examined) -> Result<(), Obstacle> {
+fn examine_one(pid: u32, rights: &RestoredRights, first: &First, examined: &mut Examined) -> Result<(), Obstacle> {
     let place = PathBuf::from(format!("/proc/{pid}"));
     examined.bytes += memory_of(&place)?;
     // Namespaces of its own would be saved by CRIU with the host's rights.
@@ -77,11 +81,11 @@ fn examine_one(pid: u32, rights: &RestoredRights, mounts: &Mounts, examined: &mu
     if program.to_string_lossy().starts_with("/memfd:") {
         return Err(Obstacle::Has("runs a program from memory, which cannot be restored".to_owned()));
     }
-    examine_files(&place, mounts, examined)?;
-    examine_mapped(&place, mounts, examined)
+    examine_files(&place, first, examined)?;
+    examine_mapped(&place, first, examined)
 }
 
-fn examine_files(place: &Path, mounts: &Mounts, examined: &mut Examined) -> Result<(), Obstacle> {
+fn examine_files(place: &Path, first: &First, examined: &mut Examined) -> Result<(), Obstacle> {
     let mut entries = vec![place.join("cwd"), place.join("root")];
     for entry in fs::read_dir(place.join("fd"))? {
         entries.push(entry?.path());
@@ -89,8 +93,10 @@ fn examine_files(place: &Path, mounts: &Mounts, examined: &mut Examined) -> Resu
     for entry in entries {
         let Ok(target) = fs::read_link(&entry) else { continue };
         let target = target.to_string_lossy().into_owned();
-        if target == "anon_inode:inotify" {
-            examined.has_inotify = true;
+        if target == "anon_inode:inotify"
+            && let Ok(directory) = fs::read_link(place.join("cwd"))
+        {
+            examined.watchers.insert(directory.to_string_lossy().into_owned());
         }
         if target.starts_with("anon_inode:[io_uring]") {
             return Err(Obstacle::Has("uses io_uring, which cannot be saved".to_owned()));
@@ -98,14 +104,17 @@ fn examine_files(place: &Path, mounts: &Mounts, examined: &mut Examined) -> Resu
         if target.starts_with("/dev/nvidia") || target.starts_with("/dev/dri") {
             return Err(Obstacle::Has(format!("has {target} open, a device that cannot be saved")));
         }
-        if target.starts_with('/') && mount_of(&entry).is_some_and(|mount| mounts.served.contains(&mount)) {
+        if target.starts_with('/') && mount_of(&entry).is_some_and(|mount| first.served.contains(&mount)) {
             return Err(Obstacle::Has(format!("has {target} open, which is on a volume or the workspace")));
         }
     }
     Ok(())
 }
 
-fn examine_mapped(place: &Path, mounts: &Mounts, examined: &mut Examined) -> Result<(), Obstacle> {
+fn examine_mapped(place: &Path, first: &First, examined: &mut Examined) -> Result<(), Obstacle> {
+    if first.has_vdso && !has_vdso(place)? {
+        return Err(Obstacle::Has("has replaced its vDSO, without which it cannot be restored".to_owned()));
+    }
     let mut entries = vec![place.join("exe")];
     for entry in fs::read_dir(place.join("map_files"))? {
         entries.push(entry?.path());
@@ -114,14 +123,16 @@ fn examine_mapped(place: &Path, mounts: &Mounts, examined: &mut Examined) -> Res
         let Ok(target) = fs::read_link(&entry) else { continue };
         let target = target.to_string_lossy().into_owned();
         let (Some(mount), true) = (mount_of(&entry), target.starts_with('/')) else { continue };
-        if mounts.served.contains(&mount) {
+        if !first.own.contains(&mount) && target.starts_with("/SYSV") {
+            return Err(Obstacle::Has("has System V shared memory, which cannot be saved".to_owned()));
+        }
+        if first.served.contains(&mount) {
             return Err(Obstacle::Has(format!("has {target} in its memory, which is on a volume or the workspace")));
         }
         // Memory files are mounted nowhere.
-        if !mounts.own.contains(&mount)
+        if !first.own.contains(&mount)
             && !target.starts_with("/memfd:")
             && !target.starts_with("/dev/zero")
-            && !target.starts_with("/SYSV")
             && let Some(inode) = opened(&entry).and_then(|file| rustix::fs::fstat(&file).ok()).map(|found| found.st_ino)
         {
             examined.external_files.insert(format!("file[{mount:x}:{inode:x}]"), target);
@@ -130,24 +141,32 @@ fn examine_mapped(place: &Path, mounts: &Mounts, examined: &mut Examined) -> Res
     Ok(())
 }
 
-fn mounts_of(init: u32) -> io::Result<Mounts> {
-    let text = fs::read_to_string(format!("/proc/{init}/mountinfo"))?;
-    let mut mounts = Mounts { own: BTreeSet::new(), served: BTreeSet::new() };
-    for line in text.lines() {
-        let Some(id) = line.split(' ').next().and_then(|id| id.parse().ok()) else { continue };
-        mounts.own.insert(id);
-        let kind = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_default();
-        if kind.starts_with("fuse") {
-            mounts.served.insert(id);
+impl First {
+    fn of(init: u32) -> io::Result<Self> {
+        let place = PathBuf::from(format!("/proc/{init}"));
+        let mut first = Self { own: BTreeSet::new(), served: BTreeSet::new(), has_vdso: has_vdso(&place)? };
+        for line in fs::read_to_string(place.join("mountinfo"))?.lines() {
+            let Some(id) = line.split(' ').next().and_then(|id| id.parse().ok()) else { continue };
+            first.own.insert(id);
+            let kind = line.split_once(" - ").and_then(|(_, rest)| rest.split(' ').next()).unwrap_or_default();
+            if kind.starts_with("fuse") {
+                first.served.insert(id);
+            }
         }
+        Ok(first)
     }
-    Ok(mounts)
+}
+
+/// Whether a process has what the kernel gave it for calls that need no kernel. CRIU finds it by its name.
+fn has_vdso(place: &Path) -> io::Result<bool> {
+    Ok(fs::read_to_string(place.join("maps"))?.lines().any(|line| line.ends_with("[vdso]")))
 }
 
 /// Without asking whoever serves it, which may not answer.
 fn mount_of(link: &Path) -> Option<u64> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    statx(opened(link)?, "", flags, StatxFlags::MNT_ID).ok().map(|found| found.stx_mnt_id)
+    // The kernel always gives the mount. Whoever asks for anything on a file system of another user gets an error instead.
+    statx(opened(link)?, "", flags, StatxFlags::empty()).ok().map(|found| found.stx_mnt_id)
 }
 
 fn opened(link: &Path) -> Option<OwnedFd> {

@@ -157,14 +157,16 @@ fn dump(save: &Save, held: Held, pids: &[u32], before: &[u32]) -> Result<Saved, 
         let reason = format!("its processes share memory: apart, they would take {has} MiB, and the sandbox has {may}");
         return Err(MemoryError::Refused(reason));
     }
-    let arguments = dump_arguments(root, &connections, &examined.external_files, examined.has_inotify);
+    let arguments = dump_arguments(root, &connections, &examined.external_files, &examined.watchers);
     // It could start processes beside CRIU, which suspends the filters of those that it saves.
     pidfd_send_signal(&*save.pidfd, Signal::STOP).doing("stop the guest")?;
     let dumped = run(save, &images, &arguments)
         .and_then(|()| check_source(save))
         .and_then(|()| SandboxFilters::of(save.init).doing("read the sandbox's system call filter"));
-    pidfd_send_signal(&*save.pidfd, Signal::CONT).doing("let the guest go on")?;
+    let goes_on = pidfd_send_signal(&*save.pidfd, Signal::CONT);
+    // First, because a sandbox that was ended has no guest either, and this says why.
     let filters = dumped?;
+    goes_on.doing("let the guest go on")?;
     images::adapt_files(&images, &examined.external_files).doing("change an image")?;
     let mut saved = Saved::new(root, unique(connections));
     saved.pids = examined.pids;

@@ -7,6 +7,7 @@
 use crate::{common, memory};
 
 use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -102,6 +103,27 @@ enum Victim {
     Process(u32),
     /// The first process of the sandbox in which CRIU restores.
     NewGuest,
+    /// A process of the host, which is not killed but put into the cgroups of a guest.
+    Stranger {
+        stranger: u32,
+        guest: u32,
+    },
+}
+
+/// Puts a process into the cgroups of another one. Returns whether there were any.
+fn move_to_cgroups_of(pid: u32, other: u32) -> bool {
+    let groups = fs::read_to_string(format!("/proc/{other}/cgroup")).unwrap_or_default();
+    let own = |line: &str| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        let mount = match controllers {
+            "" if Path::new("/sys/fs/cgroup/cgroup.controllers").exists() => "/sys/fs/cgroup".to_owned(),
+            "" => "/sys/fs/cgroup/unified".to_owned(),
+            named => format!("/sys/fs/cgroup/{}", named.trim_start_matches("name=")),
+        };
+        path.contains("isopod-").then(|| fs::write(format!("{mount}{path}/cgroup.procs"), pid.to_string()).is_ok())
+    };
+    groups.lines().filter_map(own).filter(|is_moved| *is_moved).count() > 0
 }
 
 /// Kills CRIU, or another process, this long after CRIU began.
@@ -119,11 +141,14 @@ impl Killer {
                 let Some(criu) = first_criu(&state, task) else { continue };
                 let found = match victim {
                     Victim::Criu => Some(criu),
-                    Victim::Process(pid) => Some(pid),
+                    Victim::Process(pid) | Victim::Stranger { stranger: pid, .. } => Some(pid),
                     Victim::NewGuest => guest_beside(criu),
                 };
                 let Some(pid) = found else { continue };
                 std::thread::sleep(moment);
+                if let Victim::Stranger { stranger, guest } = victim {
+                    return move_to_cgroups_of(stranger, guest);
+                }
                 return Command::new("kill").args(["-KILL", &pid.to_string()]).status().unwrap().success();
             }
             false
@@ -216,7 +241,7 @@ async fn a_guest_that_is_killed_while_it_is_saved_ends_its_sandbox_and_leaves_no
     let mut kept = 0;
     for moment in MOMENTS {
         let sandbox = start_counting(&server).await;
-        let guest = record_of(&state, sandbox.id().as_str()).unwrap()["init"]["pid"].as_u64().unwrap() as u32;
+        let guest = guest_of(&state, &sandbox);
         let killer = Killer::start(&state, "dump", moment, Victim::Process(guest));
         let taken = sandbox.snapshot(&NewSnapshot::default()).await;
         assert!(killer.finish());
@@ -234,6 +259,49 @@ async fn a_guest_that_is_killed_while_it_is_saved_ends_its_sandbox_and_leaves_no
     assert!(kept < MOMENTS.len(), "the guest was never killed in time");
     server.stop();
     state.assert_nothing_left();
+}
+
+/// A process that CRIU's part in it would have given rights is among them when they are looked at after the dump.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_that_has_a_process_with_other_rights_after_a_save_is_ended() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state, "0");
+    let mut found = 0;
+    for moment in MOMENTS {
+        let sandbox = start_counting(&server).await;
+        let guest = guest_of(&state, &sandbox);
+        // With all the rights of the host's root, and no filter.
+        let mut stranger = Command::new("sleep").arg("3600").spawn().unwrap();
+        let victim = Victim::Stranger { stranger: stranger.id(), guest };
+        let mover = Killer::start(&state, "dump", moment, victim);
+        let taken = sandbox.snapshot(&NewSnapshot::default()).await;
+        assert!(mover.finish(), "{moment:?}");
+        match taken {
+            Err(error) => {
+                assert!(error.to_string().contains("more than its sandbox allows"), "{moment:?}: {error}");
+                until("it has ended", async || server.client().connect(sandbox.id(), None).await.err()).await;
+                found += 1;
+            }
+            // It came after they were looked at.
+            Ok(snapshot) => {
+                assert!(server.client().remove_snapshot(&snapshot.id).await.unwrap());
+                assert!(sandbox.kill().await.unwrap());
+            }
+        }
+        assert_eq!(stranger.wait().unwrap().signal(), Some(9), "{moment:?}: what is in its cgroups ends with it");
+        assert!(server.client().list_snapshots(&ListSnapshots::default()).await.unwrap().is_empty());
+    }
+    assert!(found > 0, "the stranger never came in time");
+    server.stop();
+    state.assert_nothing_left();
+}
+
+/// The first process of a sandbox.
+fn guest_of(state: &StateDir, sandbox: &Sandbox) -> u32 {
+    record_of(state, sandbox.id().as_str()).unwrap()["init"]["pid"].as_u64().unwrap() as u32
 }
 
 /// How many executions have an owner: sandboxes that run or are paused, and snapshots.
@@ -390,4 +458,212 @@ async fn a_sandbox_goes_on_as_it_was_if_criu_is_killed_while_it_is_rolled_back()
     assert!(sandbox.kill().await.unwrap());
     server.stop();
     state.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_that_is_killed_while_its_sandbox_is_created_from_a_snapshot_costs_that_sandbox_only() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state, "0");
+    let client = server.client();
+    let source = start_counting(&server).await;
+    let snapshot = source.snapshot(&NewSnapshot::default()).await.unwrap();
+    let mut failed = 0;
+    for moment in MOMENTS {
+        let killer = Killer::start(&state, "restore", moment, Victim::NewGuest);
+        let created = client.create(NewSandbox::new(snapshot.id.clone())).await;
+        let was_killed = killer.finish();
+        match created {
+            Err(error) => {
+                assert!(was_killed, "{moment:?}: {error}");
+                assert_not_restored(&error);
+                failed += 1;
+            }
+            // It was there before, and ended with its guest.
+            Ok(copy) if was_killed => {
+                until("it has ended", async || client.connect(copy.id(), None).await.err()).await;
+            }
+            Ok(copy) => assert!(copy.kill().await.unwrap()),
+        }
+        goes_on(&source).await;
+        until("only the source and the snapshot are left", async || (owned(&state) == 2).then_some(())).await;
+    }
+    assert!(failed > 0, "the guest was never killed in time");
+    let copy = client.create(NewSandbox::new(snapshot.id.clone())).await.unwrap();
+    goes_on(&copy).await;
+    assert!(client.remove_snapshot(&snapshot.id).await.unwrap());
+    for sandbox in [source, copy] {
+        assert!(sandbox.kill().await.unwrap());
+    }
+    server.stop();
+    state.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guest_of_a_copy_that_is_killed_during_a_fork_costs_that_copy_only() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state, "0");
+    let client = server.client();
+    let source = start_counting(&server).await;
+    let mut failed = 0;
+    for moment in MOMENTS {
+        let killer = Killer::start(&state, "restore", moment, Victim::NewGuest);
+        let copies = source.fork(3, Some(Duration::from_secs(120))).await.unwrap();
+        let was_killed = killer.finish();
+        assert_eq!(copies.len(), 3);
+        let (made, errors): (Vec<_>, Vec<_>) = copies.into_iter().partition(Result::is_ok);
+        assert!(errors.len() <= usize::from(was_killed), "{moment:?}: {errors:?}");
+        let mut lost = usize::from(was_killed) - errors.len();
+        for error in errors {
+            assert_not_restored(&error.unwrap_err());
+            failed += 1;
+        }
+        for copy in made.into_iter().map(Result::unwrap) {
+            // One that was there before has ended with its guest.
+            if lost > 0 && client.connect(copy.id(), None).await.is_err() {
+                lost -= 1;
+                continue;
+            }
+            goes_on(&copy).await;
+            assert!(copy.kill().await.unwrap());
+        }
+        goes_on(&source).await;
+        until("only the source is left", async || (owned(&state) == 1).then_some(())).await;
+    }
+    assert!(failed > 0, "the guest was never killed in time");
+    assert!(source.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_goes_on_as_it_was_if_its_new_guest_is_killed_while_it_is_rolled_back() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state, "0");
+    let client = server.client();
+    let mut failed = 0;
+    for moment in &MOMENTS[..3] {
+        let sandbox = start_counting(&server).await;
+        let snapshot = sandbox.snapshot(&NewSnapshot::default()).await.unwrap();
+        user_of(&sandbox).write_file("later", "than the snapshot").await.unwrap();
+        let killer = Killer::start(&state, "restore", *moment, Victim::NewGuest);
+        let rolled_back = sandbox.rollback(&snapshot.id).await;
+        let was_killed = killer.finish();
+        match rolled_back {
+            Err(error) => {
+                assert!(was_killed, "{moment:?}: {error}");
+                assert_not_restored(&error);
+                failed += 1;
+                assert_eq!(user_of(&sandbox).run("test -e later").await.unwrap().ended.exit_code, 0, "{moment:?}");
+                goes_on(&sandbox).await;
+                until("only the sandbox and its snapshot are left", async || (owned(&state) == 2).then_some(())).await;
+                sandbox.rollback(&snapshot.id).await.unwrap();
+                goes_on(&sandbox).await;
+                assert!(sandbox.kill().await.unwrap());
+            }
+            // It was put back before, and ended with its guest.
+            Ok(_) if was_killed => {
+                until("it has ended", async || client.connect(sandbox.id(), None).await.err()).await;
+            }
+            Ok(_) => assert!(sandbox.kill().await.unwrap()),
+        }
+        assert!(client.remove_snapshot(&snapshot.id).await.unwrap());
+        until("nothing of it is left", async || (owned(&state) == 0).then_some(())).await;
+    }
+    assert!(failed > 0, "the guest was never killed in time");
+    server.stop();
+    state.assert_nothing_left();
+}
+
+const MEMORY: u64 = 256 << 20;
+
+/// Has this many bytes, and counts.
+fn has_and_counts(bytes: u64) -> String {
+    format!(
+        "exec python3 -c \"
+import os, time
+kept, n = os.urandom({bytes}), 0
+while True:
+    n += 1
+    open('n.new', 'w').write(str(n)); os.rename('n.new', 'n')
+    time.sleep(0.01)\""
+    )
+}
+
+/// Whatever does not fit is refused with the reason: nothing that was saved is lost, and what runs goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sandbox_with_almost_no_memory_left_is_saved_and_restored_or_refused_with_the_reason() {
+    if !has_criu() {
+        return;
+    }
+    let (state, settings) = (StateDir::new(BINARY), tempfile::NamedTempFile::new().unwrap());
+    fs::write(settings.path(), "[sandbox]\nmemory = \"256M\"\n").unwrap();
+    let server = memory::serve(&state, &["--save-paused-after", "1", "--config", settings.path().to_str().unwrap()]);
+    let client = server.client();
+    let source = memory::create(&client, "base").await;
+    // Python itself takes some as well.
+    let bytes = MEMORY / 100 * 95 - used_memory(&state, &source) - (10 << 20);
+    user_of(&source).start(StartProcess::shell(has_and_counts(bytes))).await.unwrap();
+    goes_on(&source).await;
+    let used = used_memory(&state, &source);
+    assert!(used > MEMORY / 100 * 92, "{} MiB", used >> 20);
+
+    let copies = match source.snapshot(&NewSnapshot::default()).await {
+        Ok(snapshot) => {
+            let created = client.create(NewSandbox::new(snapshot.id.clone())).await;
+            assert!(client.remove_snapshot(&snapshot.id).await.unwrap());
+            vec![created]
+        }
+        Err(error) => vec![Err(error)],
+    };
+    goes_on(&source).await;
+    let forked = source.fork(2, Some(Duration::from_secs(120))).await.unwrap_or_else(|error| vec![Err(error)]);
+    goes_on(&source).await;
+    for copy in copies.into_iter().chain(forked) {
+        match copy {
+            Ok(copy) => {
+                goes_on(&copy).await;
+                assert!(copy.kill().await.unwrap());
+            }
+            Err(error) => assert!(matches!(error, ApiError::Conflict { .. }), "{error:?}"),
+        }
+    }
+
+    source.pause(true).await.unwrap();
+    let state_of = || record_of(&state, source.id().as_str()).unwrap()["state"].as_str().unwrap().to_owned();
+    until("its memory is saved", async || (state_of() == "saved").then_some(())).await;
+    let resumed = client.connect(source.id(), None).await;
+    if let Err(error) = &resumed {
+        assert!(matches!(error, ApiError::Conflict { .. }), "{error:?}");
+        assert_eq!(state_of(), "saved");
+    } else {
+        goes_on(&source).await;
+    }
+    assert!(source.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
+/// What its cgroup counts.
+fn used_memory(state: &StateDir, sandbox: &Sandbox) -> u64 {
+    let groups = fs::read_to_string(format!("/proc/{}/cgroup", guest_of(state, sandbox))).unwrap();
+    let file = |line: &str| {
+        let (_, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        match controllers {
+            "memory" => Some(format!("/sys/fs/cgroup/memory{path}/memory.usage_in_bytes")),
+            "" => Some(format!("/sys/fs/cgroup{path}/memory.current")),
+            _ => None,
+        }
+    };
+    let mut used = groups.lines().filter_map(file).filter_map(|file| fs::read_to_string(file).ok());
+    used.next().unwrap().trim().parse().unwrap()
 }

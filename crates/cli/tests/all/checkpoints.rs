@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use crate::{common, memory};
+use crate::{common, memory, served};
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
@@ -17,6 +17,7 @@ use isopod_client::guest::{Event, Guest, Process, StartProcess};
 use isopod_client::sandbox::{ApiError, Client, ListSnapshots, NewSandbox, NewSnapshot, Sandbox};
 use isopod_testkit::StateDir;
 use memory::{executions, python_programs, record_of, until, user_of};
+use served::Served;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
 
@@ -180,20 +181,23 @@ async fn a_pause_lasts_on_disk_and_everything_goes_on_after_it() {
     state.assert_nothing_left();
 }
 
-/// systemd stops all services when the host shuts down, and says so to those who ask.
+/// Its systemd stops all services because the host shuts down, and says so to those who ask.
+fn path_of_a_host_that_stops(programs: &Path) -> String {
+    use std::os::unix::fs::PermissionsExt;
+    let systemctl = programs.join("systemctl");
+    std::fs::write(&systemctl, "#!/bin/sh\n[ \"$*\" = is-system-running ] && echo stopping\nexit 1\n").unwrap();
+    std::fs::set_permissions(&systemctl, PermissionsExt::from_mode(0o755)).unwrap();
+    format!("{}:{}", programs.display(), std::env::var("PATH").unwrap())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_paused_is_saved_when_the_host_shuts_down() {
-    use std::os::unix::fs::PermissionsExt;
     if !has_criu() {
         return;
     }
     let (state, programs) = (StateDir::new(BINARY), tempfile::tempdir().unwrap());
-    let systemctl = programs.path().join("systemctl");
-    std::fs::write(&systemctl, "#!/bin/sh\n[ \"$*\" = is-system-running ] && echo stopping\nexit 1\n").unwrap();
-    std::fs::set_permissions(&systemctl, PermissionsExt::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", programs.path().display(), std::env::var("PATH").unwrap());
     let mut command = state.isopod().command(&["serve", "--prepare", "none", "--save-paused-after", "0"]);
-    command.env("PATH", path);
+    command.env("PATH", path_of_a_host_that_stops(programs.path()));
     let server = Server::start(command);
     let sandbox = create(&server.client()).await;
     let (id, guest) = (sandbox.id().clone(), user_of(&sandbox));
@@ -403,6 +407,20 @@ fn assert_unavailable(error: &ApiError, words: &[&str]) {
     assert!(words.iter().all(|words| message.contains(words)), "{message}");
 }
 
+/// A program that cannot be saved, with its pid.
+async fn start_from_memory(guest: &Guest) -> (Process, String) {
+    let from_memory = "python3 -c \"import os; fd = os.memfd_create('program'); os.write(fd, open('/bin/sleep', 'rb').read()); \
+        os.execve(fd, ['odd-program', '600'], {})\"";
+    let odd = guest.start(StartProcess::shell(from_memory)).await.unwrap();
+    let pid = until("it runs", async || {
+        let processes = output(guest, "ps axo pid,args").await;
+        let line = processes.lines().find_map(|line| line.strip_suffix(" odd-program 600"));
+        line.map(|pid| pid.trim().to_owned())
+    })
+    .await;
+    (odd, pid)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_saved_is_named_and_the_sandbox_goes_on() {
     if !has_criu() {
@@ -413,15 +431,7 @@ async fn what_cannot_be_saved_is_named_and_the_sandbox_goes_on() {
     let sandbox = create(&server.client()).await;
     let guest = user_of(&sandbox);
     let counting = Counting::start(&guest).await;
-    let from_memory = "python3 -c \"import os; fd = os.memfd_create('program'); os.write(fd, open('/bin/sleep', 'rb').read()); \
-        os.execve(fd, ['odd-program', '600'], {})\"";
-    let odd = guest.start(StartProcess::shell(from_memory)).await.unwrap();
-    let pid = until("it runs", async || {
-        let processes = output(&guest, "ps axo pid,args").await;
-        let line = processes.lines().find_map(|line| line.strip_suffix(" odd-program 600"));
-        line.map(|pid| pid.trim().to_owned())
-    })
-    .await;
+    let (odd, pid) = start_from_memory(&guest).await;
     let refused = sandbox.snapshot(&NewSnapshot::default()).await.unwrap_err();
     let ApiError::Conflict { message, error_code, .. } = &refused else { panic!("{refused:?}") };
     assert_eq!(error_code.as_deref(), Some("memory_not_saved"));
@@ -433,6 +443,158 @@ async fn what_cannot_be_saved_is_named_and_the_sandbox_goes_on() {
     guest.run(format!("kill -KILL {}", odd.pid()).as_str()).await.unwrap();
     counting.finish(&guest).await;
     assert!(sandbox.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
+/// A server whose log can be read.
+fn serve_with_log(state: &StateDir, save_paused_after: &str, path: Option<String>) -> Served {
+    let options = ["--listen", "127.0.0.1:0", "--prepare", "none", "--save-paused-after", save_paused_after];
+    let mut command = state.isopod().command(&[&["serve"], &options[..]].concat());
+    command.envs(path.map(|path| ("PATH", path)));
+    Served::start_command(state, command)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pause_of_what_cannot_be_saved_stays_in_ram_and_the_log_says_why() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let served = serve_with_log(&state, "1", None);
+    let client = served.client();
+    let sandbox = create(&client).await;
+    let guest = user_of(&sandbox);
+    let mut counting = Counting::start(&guest).await;
+    let (odd, pid) = start_from_memory(&guest).await;
+    for _ in 0..2 {
+        let told = served.log().len();
+        sandbox.pause(true).await.unwrap();
+        counting.lose().await;
+        let why = format!("process {pid} (");
+        until("the log says why", async || served.log()[told..].contains(&why).then_some(())).await;
+        let log = served.log()[told..].to_owned();
+        let line = log.lines().find(|line| line.contains(&why)).unwrap();
+        assert!(line.contains("could not save the memory of a paused sandbox"), "{line}");
+        assert!(line.contains("runs a program from memory") && line.contains(sandbox.id().as_str()), "{line}");
+        assert_eq!(record_of(&state, sandbox.id().as_str()).unwrap()["state"], "frozen");
+        assert_eq!(saved(&state).len(), 0);
+        client.connect(sandbox.id(), None).await.unwrap();
+        counting.process = guest.connect(counting.process.pid()).await.unwrap();
+    }
+    guest.run(format!("kill -KILL {}", odd.pid()).as_str()).await.unwrap();
+    counting.finish(&guest).await;
+    assert!(sandbox.kill().await.unwrap());
+    served.stop();
+    state.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_host_that_shuts_down_cannot_save_is_said_and_the_rest_is_saved() {
+    if !has_criu() {
+        return;
+    }
+    let (state, programs) = (StateDir::new(BINARY), tempfile::tempdir().unwrap());
+    let mut served = serve_with_log(&state, "0", Some(path_of_a_host_that_stops(programs.path())));
+    let key = served.export("E2B_API_KEY").to_owned();
+    let client = served.client();
+    let (odd, good) = (create(&client).await, create(&client).await);
+    let mut counting = Counting::start(&user_of(&good)).await;
+    let (_running, pid) = start_from_memory(&user_of(&odd)).await;
+    for sandbox in [&odd, &good] {
+        sandbox.pause(true).await.unwrap();
+    }
+    counting.lose().await;
+    let log = served.stop_and_read_log();
+    let why = log.lines().find(|line| line.contains(&format!("process {pid} ("))).unwrap_or_else(|| panic!("{log}"));
+    assert!(why.contains("runs a program from memory") && why.contains(odd.id().as_str()), "{why}");
+    let told = "some paused sandboxes could not be saved and lose their memory";
+    assert!(log.lines().any(|line| line.contains(told) && line.contains("lost=1")), "{log}");
+    assert_eq!(saved(&state).len(), 1);
+
+    served = serve_with_log(&state, "0", None);
+    served.use_key(&key);
+    let client = served.client();
+    assert!(client.connect(odd.id(), None).await.is_err(), "it has ended with the host");
+    let resumed = client.connect(good.id(), None).await.unwrap();
+    counting.join_and_finish(&user_of(&resumed)).await;
+    assert!(resumed.kill().await.unwrap());
+    served.stop();
+    state.assert_nothing_left();
+}
+
+const KERNEL_OBJECTS: &str = include_str!("kernel_objects.py");
+
+/// Starts a program that holds all kinds of things, and waits until it does.
+async fn hold_kernel_objects(guest: &Guest, kinds: &str) {
+    guest.write_file("kernel_objects.py", KERNEL_OBJECTS).await.unwrap();
+    guest.start(StartProcess::shell(format!("exec python3 kernel_objects.py {kinds} 2> errors"))).await.unwrap();
+    until("it holds everything", async || {
+        assert_eq!(text(guest, "errors").await, "");
+        output(guest, "ls").await.lines().any(|name| name == "ready").then_some(())
+    })
+    .await;
+}
+
+/// Has it use what it holds.
+async fn assert_everything_works(guest: &Guest, place: &str) {
+    guest.write_file("go", "").await.unwrap();
+    until("it has used everything", async || {
+        output(guest, "ls").await.lines().any(|name| name == "verdict").then_some(())
+    })
+    .await;
+    let (verdict, kinds) = (text(guest, "verdict").await, text(guest, "ready").await);
+    let wrong: Vec<&str> = verdict.lines().filter(|line| !line.ends_with(" ok")).collect();
+    assert!(wrong.is_empty(), "{place}: {wrong:#?}");
+    assert_eq!(verdict.lines().count(), kinds.split(' ').count(), "{place}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_programs_hold_goes_on() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state);
+    let sandbox = create(&server.client()).await;
+    let guest = user_of(&sandbox);
+    hold_kernel_objects(&guest, "").await;
+    let snapshot = sandbox.snapshot(&NewSnapshot::default()).await.unwrap();
+    let copy = server.client().create(NewSandbox::new(snapshot.id.clone())).await.unwrap();
+    assert_everything_works(&user_of(&copy), "in a copy").await;
+    assert!(copy.kill().await.unwrap());
+    assert!(server.client().remove_snapshot(&snapshot.id).await.unwrap());
+
+    sandbox.pause(true).await.unwrap();
+    until("its memory is saved", async || (!saved(&state).is_empty()).then_some(())).await;
+    until("its processes are gone", async || (python_programs(&state) == 0).then_some(())).await;
+    server.client().connect(sandbox.id(), None).await.unwrap();
+    assert_everything_works(&guest, "after a resume").await;
+    assert!(sandbox.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_programs_hold_that_cannot_be_saved_is_named() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state);
+    for (kind, words) in
+        [("system_v_shared_memory", "has System V shared memory"), ("inotify_elsewhere", "Can't dump that handle")]
+    {
+        let sandbox = create(&server.client()).await;
+        let guest = user_of(&sandbox);
+        hold_kernel_objects(&guest, kind).await;
+        let refused = sandbox.snapshot(&NewSnapshot::default()).await.unwrap_err();
+        let ApiError::Conflict { message, error_code, .. } = &refused else { panic!("{refused:?}") };
+        assert_eq!(error_code.as_deref(), Some("memory_not_saved"));
+        assert!(message.contains("(python3)") && message.contains(words), "{message}");
+        assert_everything_works(&guest, "after it was refused").await;
+        assert!(sandbox.kill().await.unwrap());
+    }
     server.stop();
     state.assert_nothing_left();
 }

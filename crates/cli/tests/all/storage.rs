@@ -6,7 +6,7 @@ mod proxy;
 #[path = "../../../storage/tests/support/rclone.rs"]
 mod rclone;
 mod s3rver;
-use crate::served;
+use crate::{common, served};
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use common::has_criu;
 use isopod_testkit::{Finished, StateDir};
 use proxy::Proxy;
 use rustix::process::Signal;
@@ -544,6 +545,59 @@ fn a_server_that_starts_while_the_store_is_away_listens_and_brings_mounts_back()
     cut.host.storage(&["sync", "--wait"]).ok();
     cut.run(&["kill", "--all"]).ok();
     assert!(!plain.is_empty());
+    cut.finish();
+}
+
+/// A save looks at descriptors without asking whoever serves them, so a bucket that does not answer costs it no time.
+#[test]
+fn a_bucket_that_hangs_holds_up_no_snapshot_and_no_fork() {
+    if !has_criu() {
+        return;
+    }
+    let cut = Cut::start();
+    let sandbox = cut.create("run").ok().trim().to_owned();
+    let far = cut.path("run", "far");
+    cut.sh(&sandbox, &format!("ls {far}")).ok();
+    let goes_on = || assert_eq!(cut.sh(&sandbox, "echo alive").ok(), "alive\n");
+    let snapshot = || cut.run(&["snapshot", "create", &sandbox, "--name", "hangs"]);
+    let fork = || cut.run(&["fork", &sandbox, "-n", "2"]);
+
+    // The mount is there, and nothing on it is open.
+    cut.proxy.hang();
+    snapshot().ok();
+    goes_on();
+    cut.run(&["snapshot", "rm", "hangs"]).ok();
+    let copies = fork();
+    assert!(copies.code() == 0 || copies.stderr().contains("the workspace is not available"), "{}", copies.stderr());
+    goes_on();
+    cut.proxy.recover();
+    wait_for(|| cut.sh(&sandbox, &format!("cat {far}")).stdout() == "far\n");
+
+    // A descriptor that nobody uses.
+    cut.sh(&sandbox, &format!("exec 3< {far}; sleep 1000 < /dev/null > /dev/null 2>&1 &")).ok();
+    let refused = |told: Finished| {
+        let is_named = told.stderr().contains("(sleep) has") && told.stderr().contains("on a volume or the workspace");
+        assert!(told.code() != 0 && is_named, "{}", told.stderr());
+        goes_on();
+    };
+    cut.proxy.hang();
+    refused(snapshot());
+    refused(fork());
+    cut.sh(&sandbox, "pkill sleep").ok();
+
+    // A process that waits for an answer.
+    let append = format!("echo more >> {far}");
+    let mut waiting = cut.served.as_ref().unwrap().command(&["exec", &sandbox, "--", "bash", "-c", &append]);
+    let mut waiting = waiting.env("E2B_API_KEY", Cut::KEY).stderr(std::process::Stdio::null()).spawn().unwrap();
+    wait_for(|| cut.sh(&sandbox, "pgrep -f 'more >>'").code() == 0);
+    for told in [snapshot(), fork()] {
+        assert!(told.code() == 0 || told.stderr().contains("cannot be saved"), "{}", told.stderr());
+        goes_on();
+    }
+    cut.run(&["kill", "--all"]).ok();
+    let _ = waiting.wait();
+    cut.run(&["snapshot", "rm", "hangs"]);
+    cut.proxy.recover();
     cut.finish();
 }
 

@@ -5,6 +5,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
+use isopod_client::sandbox::{Client, ClientConfig};
 use isopod_testkit::{Finished, Isopod, StateDir};
 
 pub(crate) const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
@@ -80,6 +81,17 @@ impl Served {
         self.address().rsplit_once(':').unwrap().1
     }
 
+    /// The Rust client, with what the lines give to paste.
+    pub(crate) fn client(&self) -> Client {
+        let config = ClientConfig {
+            api_url: self.export("E2B_API_URL").to_owned(),
+            api_key: self.export("E2B_API_KEY").to_owned(),
+            sandbox_url: Some(self.export("E2B_SANDBOX_URL").to_owned()),
+            ..ClientConfig::default()
+        };
+        Client::new(config).unwrap()
+    }
+
     /// A verb, with the settings of this server in the environment.
     pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.isopod.command(arguments);
@@ -106,6 +118,16 @@ impl Served {
 
     /// As [`Served::stop`]; returns what it said in the end.
     pub(crate) fn stop_and_read(mut self) -> String {
+        self.end()
+    }
+
+    /// As [`Served::stop`]; returns all that it has logged.
+    pub(crate) fn stop_and_read_log(mut self) -> String {
+        self.end();
+        self.log()
+    }
+
+    fn end(&mut self) -> String {
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
         let mut said = String::new();

@@ -34,8 +34,9 @@ pub struct StoppedProcesses {
 pub enum StopError {
     #[error(transparent)]
     Cgroup(#[from] CgroupError),
-    #[error("could not stop process {0}, which waits for something in the kernel")]
-    Blocked(u32),
+    /// By its pid and name in the sandbox.
+    #[error("could not stop {0}: it waits for something in the kernel, or is continued all the time")]
+    Blocked(String),
     #[error("could not stop a process")]
     Signal(#[source] io::Error),
 }
@@ -108,7 +109,7 @@ impl StoppedProcesses {
             // A process that was killed meanwhile is gone or a zombie.
             while !matches!(state_of(*pid), None | Some('T' | 'Z' | 'X')) {
                 if Instant::now() > deadline {
-                    return Err(StopError::Blocked(*pid));
+                    return Err(StopError::Blocked(described(*pid)));
                 }
                 thread::sleep(STOP_PAUSE);
             }
@@ -124,6 +125,16 @@ impl Drop for StoppedProcesses {
             let _ = pidfd_send_signal(pidfd, Signal::CONT);
         }
     }
+}
+
+/// As its sandbox knows it, because whoever reads this must not learn pids of the host.
+fn described(pid: u32) -> String {
+    let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let (status, name) = (read("status"), read("comm"));
+    let status = String::from_utf8_lossy(&status);
+    let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+    let inside = pids.and_then(|pids| pids.split_whitespace().next_back()).unwrap_or("?");
+    format!("process {inside} ({})", String::from_utf8_lossy(name.trim_ascii_end()).escape_debug())
 }
 
 /// The letter of its state. `None` if it is gone.

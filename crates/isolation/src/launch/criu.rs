@@ -99,7 +99,12 @@ pub struct RunningCriu {
 impl RunningCriu {
     /// Waits for its end. Returns false if it failed, for reasons that its log has.
     pub fn wait(self) -> Result<bool, LaunchError> {
-        match self.channel.receive::<CriuReply>().map_err(LaunchError::channel("checkpointer"))?.0 {
+        let in_words = |source: io::Error| match source.kind() {
+            io::ErrorKind::WouldBlock => io::Error::new(io::ErrorKind::TimedOut, "it did not finish in time"),
+            _ => source,
+        };
+        let received = self.channel.receive::<CriuReply>().map_err(in_words);
+        match received.map_err(LaunchError::channel("checkpointer"))?.0 {
             CriuReply::Ended { succeeded } => Ok(succeeded),
             CriuReply::Failed(failure) => Err(failure.into()),
         }
