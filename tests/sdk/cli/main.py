@@ -12,8 +12,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from harness.cases import case, run_all  # noqa: E402
+from harness.cases import Absent, case, run_all  # noqa: E402
 from harness.packages import CLI_BUILD_VERSIONS, node_project  # noqa: E402
+from harness.records import can_save_memory, is_on_disk  # noqa: E402
 
 
 class Cli:
@@ -127,6 +128,23 @@ def pause_and_resume(cli):
         assert "paused" in cli.run("sandbox", "pause", sandbox)
         assert "resumed" in cli.run("sandbox", "resume", sandbox)
         assert cli.run("sandbox", "exec", sandbox, "cat", "f") == "kept\n"
+
+
+@case("pause", core=True)
+def a_process_goes_on_after_a_pause_in_memory_and_on_disk(cli):
+    if not can_save_memory():
+        raise Absent("the server cannot save memory")
+    with cli.created() as sandbox:
+        # Only this process has the number.
+        cli.run("sandbox", "exec", "--background", sandbox, "sh", "-c", "NUMBER=in-memory exec sleep 1000")
+        pid = until(lambda: cli.run("sandbox", "exec", sandbox, "sh", "-c", "pgrep -x sleep || true").strip())
+        for waits in [False, True]:
+            cli.run("sandbox", "pause", sandbox)
+            if waits:
+                until(lambda: is_on_disk(sandbox), seconds=60)
+            cli.run("sandbox", "resume", sandbox)
+            number = f"tr '\\0' '\\n' < /proc/{pid}/environ | grep NUMBER"
+            assert cli.run("sandbox", "exec", sandbox, "sh", "-c", number) == "NUMBER=in-memory\n"
 
 
 @case("metrics", core=True)

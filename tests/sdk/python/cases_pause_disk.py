@@ -6,7 +6,7 @@ import os
 from cases_pty import opened, size
 from cases_snapshots import KEEPER, NODE, TRANSACTION
 from harness.cases import case
-from kit import URL, fetch, go, until
+from kit import URL, fetch, go, unique, until
 from on_disk import pause_to_disk
 
 # A connection out of the sandbox, and what comes of it.
@@ -52,7 +52,13 @@ async def a_terminal_a_transaction_tmux_and_node_go_on_after_their_memory_was_on
         await go(sandbox.files.write("/tmp/transaction.py", TRANSACTION))
         await go(sandbox.commands.run("python3 /tmp/transaction.py", background=True, timeout=0))
         await go(sandbox.commands.run(f'node -e "{NODE}"', background=True, timeout=0))
-        await go(sandbox.commands.run("tmux new-session -d -s work && tmux send-keys -t work KEPT=in-tmux Enter"))
+        await go(sandbox.commands.run("tmux new-session -d -s work && tmux send-keys -t work 'echo sho''wn; KEPT=in-tmux' Enter"))
+        capture = "tmux capture-pane -p -t work"
+
+        async def shows_it():
+            return "shown" in (await go(sandbox.commands.run(capture))).stdout.split()
+
+        await until(shows_it)
         await until(lambda: go(sandbox.files.exists("/tmp/begun")))
         assert await until(lambda: asked(sandbox, 3000)) == "1"
         await pause_to_disk(sandbox)
@@ -64,12 +70,27 @@ async def a_terminal_a_transaction_tmux_and_node_go_on_after_their_memory_was_on
             await go(again.pty.send_stdin(pid, b"echo [$KEPT]; stty size\n"))
             await joined.shows("[in-the-shell]")
             await joined.shows("24 80")
+        # tmux keeps what it has shown.
+        assert "shown" in (await go(again.commands.run(capture))).stdout.split()
         await go(again.commands.run("tmux send-keys -t work 'echo $KEPT > /tmp/kept' Enter; touch /tmp/commit"))
         await until(lambda: go(again.files.exists("/tmp/committed")))
         await until(lambda: go(again.files.exists("/tmp/kept")))
         assert await go(again.files.read("/tmp/kept")) == "in-tmux\n"
         rows = "python3 -c \"import sqlite3; print(list(sqlite3.connect('/home/user/t.db').execute('select * from numbers')))\""
         assert (await go(again.commands.run(rows))).stdout == "[(1,), (2,)]\n"
+
+
+@case("session")
+async def a_session_goes_on_after_its_memory_was_on_disk(sdk):
+    metadata = {"isopod.session": unique("session")}
+    async with sdk.sandbox(metadata=metadata) as sandbox:
+        reader = await go(sandbox.commands.run("read x; echo got $x", background=True, stdin=True, timeout=0))
+        await pause_to_disk(sandbox)
+        same = await go(sdk.Sandbox.create(metadata=metadata, timeout=60))
+        assert same.sandbox_id == sandbox.sandbox_id
+        process = await go(same.commands.connect(reader.pid))
+        await go(same.commands.send_stdin(reader.pid, "it\n"))
+        assert (await go(process.wait())).stdout == "got it\n"
 
 
 @case("auto-pause")
