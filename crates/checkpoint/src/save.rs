@@ -15,7 +15,7 @@ use isopod_isolation::cgroup::{SandboxCgroup, StoppedProcesses};
 use isopod_isolation::launch::{CriuRequest, CriuTask, RestoredRights, SandboxFilters, namespaces_of};
 use isopod_isolation::sys::mount::clone_tree;
 use isopod_wire::checkpoint::{Connection, Held};
-use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2, statvfs};
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::clocks::SavedClocks;
@@ -29,6 +29,9 @@ use crate::{Doing as _, MemoryError, images};
 const DUMP_TIMEOUT: Duration = Duration::from_secs(50);
 /// A guest could name any number of connections.
 const MAX_CONNECTIONS: usize = 10_000;
+/// A disk with less space is full.
+const LITTLE_SPACE: u64 = 1 << 20;
+const NO_SPACE: &str = "there is no space on the state directory's disk";
 const UUID_LENGTH: usize = 36;
 
 /// The processes to save, and where to.
@@ -209,10 +212,17 @@ fn run(save: &Save, images: &Path, arguments: &[String]) -> Result<(), MemoryErr
     })?;
     let log = images.join("dump.log");
     if !succeeded {
-        return Err(MemoryError::Criu(reason_in(&log)));
+        // CRIU may have had no room to say so.
+        let reason = if is_full(images) { NO_SPACE.to_owned() } else { reason_in(&log) };
+        return Err(MemoryError::Criu(reason));
     }
     fs::remove_file(log).doing("remove CRIU's log")?;
     keep_private(images).doing("change the modes of the images")
+}
+
+/// Whether the disk that the images are on is full.
+fn is_full(images: &Path) -> bool {
+    statvfs(images).is_ok_and(|disk| disk.f_bavail.saturating_mul(disk.f_frsize) < LITTLE_SPACE)
 }
 
 /// CRIU creates its images readable for everybody. Their directory is closed, but what is copied out of it should be as well.

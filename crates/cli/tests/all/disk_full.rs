@@ -1,6 +1,6 @@
 //! A host's disk that fills up under a server: files that sandboxes have closed are kept, and everything goes on later.
 
-use crate::{common, memory};
+use crate::{common, memory, served};
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -13,6 +13,8 @@ use isopod_client::sandbox::{ApiError, ListSnapshots, NewSandbox, NewSnapshot, S
 use isopod_testkit::{Isopod, StateDir, assert_nothing_left};
 use memory::{until, user_of};
 use rustix::fs::{FallocateFlags, fallocate, statvfs};
+use serde_json::Value;
+use served::Served;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
 
@@ -49,13 +51,31 @@ impl SmallHost {
         Server::start(self.isopod().command(&["serve", "--pool-ready", "1", "--pool-prepared", "1"]))
     }
 
+    /// Gives back what was taken.
+    fn empty(&self) {
+        let _ = std::fs::remove_file(self.path().join("others"));
+    }
+
+    /// The record of a sandbox.
+    fn record_of(&self, sandbox: &Sandbox) -> Value {
+        let records = memory::executions_in(&self.state()).into_iter().map(|execution| memory::record(&execution));
+        let is_its_own =
+            |record: &Value| record["spec"]["sandbox"] == sandbox.id().as_str() && record["snapshot"].is_null();
+        records.into_iter().find(is_its_own).unwrap()
+    }
+
     /// Takes all that is left at once. Returns whether there was anything to take.
     fn reserve_all(&self) -> bool {
+        self.reserve_all_but(0)
+    }
+
+    /// Takes all that is left at once, but this much.
+    fn reserve_all_but(&self, bytes: u64) -> bool {
         let free = statvfs(self.path()).unwrap();
+        let others = free.f_bavail.saturating_sub(bytes / free.f_frsize);
         let file = std::fs::File::create(self.path().join("others")).unwrap();
         // The file system needs some of it for itself.
-        let sizes =
-            [free.f_bavail, free.f_bavail.saturating_sub(1024), free.f_bavail / 2].map(|blocks| blocks * free.f_frsize);
+        let sizes = [others, others.saturating_sub(1024), others / 2].map(|blocks| blocks * free.f_frsize);
         sizes.into_iter().any(|size| size > 0 && fallocate(&file, FallocateFlags::empty(), 0, size).is_ok())
     }
 
@@ -238,6 +258,109 @@ async fn a_disk_that_fills_up_while_memory_is_saved_costs_the_snapshot_and_nothi
     goes_on(&copy).await;
     goes_on(&sandbox).await;
     server.kill();
+
+    let removed = host.isopod().run(&["uninstall", "--yes"]);
+    assert_eq!(removed.code(), 0, "{}", removed.stderr());
+    assert_nothing_left(&host.state());
+}
+
+/// It is refused for now, as everything is that has to be written down.
+#[track_caller]
+fn assert_refused_for_now(error: &ApiError) {
+    assert!(matches!(error, ApiError::Conflict { .. } | ApiError::Unavailable { .. }), "{error:?}");
+}
+
+/// Waits until the server has saved the memory of a paused sandbox, or has given up. Returns whether it is saved.
+async fn is_saved(served: &Served, told: usize) -> bool {
+    until("it is saved or refused", async || {
+        let log = served.log()[told..].to_owned();
+        let said = |words: &str| log.contains(&format!("{words} the memory of a paused sandbox"));
+        if said("could not save") {
+            assert!(log.to_lowercase().contains("space"), "{log}");
+            return Some(false);
+        }
+        said("saved").then_some(true)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_costs_no_sandbox_its_memory_at_a_pause_a_resume_a_copy_or_a_rollback() {
+    if !has_criu() {
+        return;
+    }
+    let host = Arc::new(SmallHost::new("4G"));
+    let options = ["--listen", "127.0.0.1:0", "--prepare", "none", "--save-paused-after", "1"];
+    let served = Served::start_command(&host.place, host.isopod().command(&[&["serve"], &options[..]].concat()));
+    let client = served.client();
+    let sandbox = memory::create(&client, "base").await;
+    user_of(&sandbox).start(StartProcess::shell(LARGE)).await.unwrap();
+    goes_on(&sandbox).await;
+
+    // It fills up before the memory is saved, and then while it is. A pause is written down, which takes some.
+    assert!(host.reserve_all_but(64 << 20));
+    let told = served.log().len();
+    sandbox.pause(true).await.unwrap();
+    assert!(!is_saved(&served, told).await);
+    assert_eq!(host.record_of(&sandbox)["state"], "frozen");
+    client.connect(sandbox.id(), None).await.unwrap();
+    goes_on(&sandbox).await;
+    host.empty();
+    let mut refused = 0;
+    for _ in 0..5 {
+        let (ended, told) = (Arc::new(AtomicBool::new(false)), served.log().len());
+        let filling = fill_during_a_save(&host, &ended);
+        sandbox.pause(true).await.unwrap();
+        let saved = is_saved(&served, told).await;
+        ended.store(true, Ordering::Relaxed);
+        assert!(filling.join().unwrap() || saved, "nobody took its space");
+        refused += usize::from(!saved);
+        let left = memory::executions_in(&host.state());
+        assert_eq!(left.iter().any(|execution| execution.join("memory").exists()), saved, "{left:?}");
+        host.empty();
+        client.connect(sandbox.id(), None).await.unwrap();
+        goes_on(&sandbox).await;
+    }
+    assert!(refused > 0, "the disk was never full in time");
+
+    // What is saved outlasts that nothing can be restored from it for now.
+    let snapshot = sandbox.snapshot(&NewSnapshot::default()).await.unwrap();
+    user_of(&sandbox).write_file("later", "than the snapshot").await.unwrap();
+    assert!(host.reserve_all());
+    let created = client.create(NewSandbox::new(snapshot.id.clone())).await;
+    match &created {
+        Ok(copy) => goes_on(copy).await,
+        Err(error) => assert_refused_for_now(error),
+    }
+    let rolled_back = sandbox.rollback(&snapshot.id).await;
+    if let Err(error) = &rolled_back {
+        assert_refused_for_now(error);
+    }
+    goes_on(&sandbox).await;
+    let later = user_of(&sandbox).run("test -e later").await.unwrap().ended.exit_code == 0;
+    assert_eq!(later, rolled_back.is_err());
+    host.empty();
+    if let Ok(copy) = created {
+        assert!(copy.kill().await.unwrap());
+    }
+    sandbox.rollback(&snapshot.id).await.unwrap();
+    goes_on(&sandbox).await;
+
+    let told = served.log().len();
+    sandbox.pause(true).await.unwrap();
+    assert!(is_saved(&served, told).await);
+    assert!(host.reserve_all());
+    if let Err(error) = client.connect(sandbox.id(), None).await {
+        assert_refused_for_now(&error);
+        assert_eq!(host.record_of(&sandbox)["state"], "saved");
+        host.empty();
+        client.connect(sandbox.id(), None).await.unwrap();
+    }
+    goes_on(&sandbox).await;
+    host.empty();
+    let copy = client.create(NewSandbox::new(snapshot.id.clone())).await.unwrap();
+    goes_on(&copy).await;
+    drop(served);
 
     let removed = host.isopod().run(&["uninstall", "--yes"]);
     assert_eq!(removed.code(), 0, "{}", removed.stderr());

@@ -160,7 +160,7 @@ impl Sandboxes {
     }
 
     /// Records and the database are on the same disk, and must not be the ones that find it full.
-    fn check_space(&self, sandbox: &Sandbox, inner: &Inner) -> Result<(), NodeError> {
+    pub(super) fn check_space(&self, sandbox: &Sandbox, inner: &Inner) -> Result<(), NodeError> {
         let what = "save the memory of";
         let Some(processes) = &inner.processes else { return Ok(()) };
         let memory = processes.cgroup.usage().map_err(|error| failed(sandbox, what, error))?.memory;

@@ -94,6 +94,10 @@ impl Sandboxes {
             return Err(NodeError::WrongState { incarnation: incarnation.clone(), state: inner.state() });
         }
         let what = "take a snapshot of";
+        if with_memory {
+            // Before anything is written, so that a full disk is the reason that is told.
+            self.check_space(&sandbox, &inner)?;
+        }
         // Protects the layers until the record of the snapshot does.
         let _template = inner.processes.as_ref().and_then(|processes| processes._template.clone());
         let mut record = new_record(&inner);
