@@ -5,6 +5,10 @@ cd "$(dirname "$0")/../.."
 target=${CARGO_TARGET_DIR:-target}
 rows=$target/tmp/escape-table
 page=docs/security/escape-suite.md
+# The cases of saved memory need it, and their part of the page would be missing without it.
+: "${ISOPOD_CRIU:=$HOME/.cache/isopod/tools/criu/criu}"
+export ISOPOD_CRIU
+[ -x "$ISOPOD_CRIU" ] || { echo "there is no CRIU at $ISOPOD_CRIU; cargo xtask setup builds it" >&2; exit 1; }
 
 rm -rf "$rows"
 # The tests compare what they try with the page otherwise.

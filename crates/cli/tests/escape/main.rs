@@ -7,6 +7,7 @@
 
 mod access;
 mod arena;
+mod checkpoint;
 #[path = "../common/mod.rs"]
 mod common;
 mod crash;

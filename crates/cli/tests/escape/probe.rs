@@ -8,7 +8,7 @@ use isopod_testkit::TestSandbox;
 use crate::arena::Arena;
 use crate::table::{Table, Who};
 
-const PRELUDE: &str = include_str!("probes/prelude.py");
+pub(crate) const PRELUDE: &str = include_str!("probes/prelude.py");
 /// The last line of every probe, so that one which stopped half-way is noticed.
 const END: &str = "\nsay('end', 'held', '')\n";
 

@@ -122,6 +122,7 @@ fn attacks_on_page(page: &str, case: &str) -> BTreeSet<String> {
 /// The sources, in which every case has its name.
 const SOURCES: &[&str] = &[
     include_str!("access.rs"),
+    include_str!("checkpoint.rs"),
     include_str!("crash.rs"),
     include_str!("entering.rs"),
     include_str!("exhaustion.rs"),
