@@ -528,6 +528,7 @@ const KERNEL_OBJECTS: &str = include_str!("kernel_objects.py");
 /// Starts a program that holds all kinds of things, and waits until it does.
 async fn hold_kernel_objects(guest: &Guest, kinds: &str) {
     guest.write_file("kernel_objects.py", KERNEL_OBJECTS).await.unwrap();
+    guest.write_file("errors", "").await.unwrap();
     guest.start(StartProcess::shell(format!("exec python3 kernel_objects.py {kinds} 2> errors"))).await.unwrap();
     until("it holds everything", async || {
         assert_eq!(text(guest, "errors").await, "");
