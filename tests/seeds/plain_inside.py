@@ -35,6 +35,9 @@ def by_variables():
             "start-up: ready",
         ], said
         assert called == "", called
+        # What the seed's `ready_cmd` waits for: in the sandbox, not among the files of the workspace.
+        seen = sandbox.commands.run('test -f "$STORAGE_BASE_PATH/.e2b_ready" && ls -A "$STORAGE_BASE_PATH"').stdout
+        assert seen.split() == [".e2b_ready", "executions"], seen
         ran = sandbox.run_code(f"open('{root}/results/plain.txt', 'w').write('by variables'); open('{root}/artifacts/test.txt').read()")
         assert ran.error is None and ran.text == "Hello from host!", (ran.error, ran.text)
 
@@ -46,6 +49,17 @@ def elsewhere():
         assert "start-up: mounted: another-bucket" in said, said
         assert called.split()[-2:] == ["another-bucket", "/opt/sentient"], called
         assert sandbox.commands.run("grep -c fuse /proc/mounts || true").stdout.strip() == "0"
+
+
+def as_roma_sends_it():
+    """The variables of ROMA's own toolkit, which names no execution: the default, and no key but those that it sends."""
+    sent = {"AWS_ACCESS_KEY_ID": "AKIAROMA", "AWS_SECRET_ACCESS_KEY": "of-roma", "AWS_REGION": "us-east-1"}
+    with Sandbox.create(envs={"STORAGE_BASE_PATH": "/opt/sentient", "ROMA_S3_BUCKET": bucket} | sent) as sandbox:
+        said, called = start_up(sandbox)
+        assert said.startswith("start-up: already mounted: /opt/sentient\nstart-up: can write: "), said
+        assert "/executions/shared-" in said and called == "", (said, called)
+        found = sandbox.commands.run("test -f /opt/sentient/.e2b_ready && env | grep ^AWS_ | grep -v ^AWS_CA_BUNDLE= | sort").stdout
+        assert found.splitlines() == sorted(f"{name}={value}" for name, value in sent.items()), found
 
 
 def by_default():
@@ -67,4 +81,5 @@ def start_up_with_bucket(sandbox):
 
 by_variables()
 elsewhere()
+as_roma_sends_it()
 by_default()

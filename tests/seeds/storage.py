@@ -151,6 +151,8 @@ def plain_sdk(server, keys, endpoint):
     assert rest(server, "GET", "/files/results/plain.txt", raw=True) == b"by variables"
     shared = done.stdout.strip().removeprefix("/opt/sentient/")
     wait_for_object(endpoint, f"{shared}/outputs/note.txt", b"kept")
+    listed = http("GET", f"{endpoint}/{BUCKET}?list-type=2", headers={"Authorization": SIGNED})
+    assert b"<Key>" in listed and b".e2b_ready" not in listed, listed
 
 
 def tool(server, name, **arguments):

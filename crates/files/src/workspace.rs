@@ -99,7 +99,7 @@ impl Workspace {
     /// Returns the mount of an execution's files, at their path on the host.
     pub fn execution_mount(&self, id: &str) -> WorkspaceMount {
         let subtree = format!("{EXECUTIONS}/{id}");
-        WorkspaceMount { path: format!("{}/{subtree}", self.base_path), subtree, read_only: false }
+        WorkspaceMount { path: format!("{}/{subtree}", self.base_path), subtree, read_only: false, ready_file: None }
     }
 
     pub fn reads_metadata(&self) -> bool {

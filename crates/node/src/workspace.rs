@@ -117,6 +117,10 @@ pub(crate) fn check(mounts: &[WorkspaceMount]) -> Result<(), WorkspaceError> {
         if RESERVED.iter().any(|reserved| is_within(path, reserved)) {
             return Err(invalid(mount, "is in a directory that the sandbox needs itself"));
         }
+        let is_usable = |file: &str| is_plain(file) && !RESERVED.iter().any(|reserved| is_within(file, reserved));
+        if !mount.ready_file.as_deref().is_none_or(is_usable) {
+            return Err(invalid(mount, "its ready file is in a directory that the sandbox needs itself"));
+        }
         if mounts[..index].iter().any(|other| is_within(path, &other.path) || is_within(&other.path, path)) {
             return Err(invalid(mount, "is inside another mount, or contains one"));
         }
@@ -171,6 +175,7 @@ pub(crate) fn mount_all(
             device: device.as_fd(),
             path: &mount.path,
             read_only: mount.read_only,
+            ready_file: mount.ready_file.as_deref(),
             replace: mounting == Mounting::Replace,
         };
         let WorkspaceConnection { fd, number } = backend.mount_workspace(&request)?;
@@ -333,7 +338,7 @@ mod tests {
     use super::*;
 
     fn mount(path: &str, subtree: &str) -> WorkspaceMount {
-        WorkspaceMount { path: path.to_owned(), subtree: subtree.to_owned(), read_only: false }
+        WorkspaceMount { path: path.to_owned(), subtree: subtree.to_owned(), read_only: false, ready_file: None }
     }
 
     #[test]

@@ -81,6 +81,10 @@ pub struct WorkspaceMount {
     /// Whether the mount is read-only.
     #[serde(default)]
     pub read_only: bool,
+    /// An empty file outside of the mount that is created with it, for programs that wait for such a file. It belongs to
+    /// the sandbox alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_file: Option<String>,
 }
 
 /// A sandbox on a node.

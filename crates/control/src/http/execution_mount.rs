@@ -14,6 +14,9 @@ const BASE_PATH: &str = "STORAGE_BASE_PATH";
 const EXECUTION_ID: &str = "EXECUTION_ID";
 const BUCKETS: [&str; 3] = ["S3_BUCKET", "ROMA_S3_BUCKET", "S3_BUCKET_NAME"];
 
+/// Start-up scripts of programs that mount files themselves make this file when they are done, and others wait for it.
+const READY_FILE: &str = ".e2b_ready";
+
 /// What the variables of a create ask for.
 enum Asked {
     Nothing,
@@ -89,9 +92,9 @@ fn attach_default(workspace: &Workspace, wanted: &mut NewSandbox, base_path: Opt
 
 fn mount(workspace: &Workspace, wanted: &mut NewSandbox, id: String, base_path: Option<&str>) {
     let mut mount = workspace.execution_mount(&id);
-    if let Some(base_path) = base_path {
-        mount.path = format!("{base_path}/{}", mount.subtree);
-    }
+    let base_path = base_path.unwrap_or(workspace.base_path());
+    mount.path = format!("{base_path}/{}", mount.subtree);
+    mount.ready_file = Some(format!("{base_path}/{READY_FILE}"));
     wanted.mounts.push(mount);
     wanted.metadata.insert(EXECUTION_KEY.to_owned(), id);
 }

@@ -47,7 +47,7 @@ pub(super) async fn attach(
         let found = app.fleet.store.find_volume_named(&caller.team, &name).await?;
         let volume = found.ok_or_else(|| ApiError::bad_request(format!("volumeMounts: volume {name:?} not found")))?;
         let subtree = format!("{VOLUMES}/{}", volume.id);
-        wanted.mounts.push(WorkspaceMount { path: path.clone(), subtree, read_only: false });
+        wanted.mounts.push(WorkspaceMount { path: path.clone(), subtree, read_only: false, ready_file: None });
         wanted.volume_mounts.push(VolumeMount { name, path });
     }
     Ok(())

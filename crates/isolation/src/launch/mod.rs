@@ -279,8 +279,12 @@ impl Spawner {
     /// Starts to mount a part of the workspace in a running sandbox.
     pub fn mount_workspace(&self, request: &WorkspaceRequest<'_>) -> Result<MountingWorkspace, LaunchError> {
         let (channel, theirs) = open_channel().map_err(LaunchError::channel("mounter"))?;
-        let order =
-            WorkspaceOrder { path: request.path.to_owned(), read_only: request.read_only, replace: request.replace };
+        let order = WorkspaceOrder {
+            path: request.path.to_owned(),
+            read_only: request.read_only,
+            ready_file: request.ready_file.map(str::to_owned),
+            replace: request.replace,
+        };
         let fds = [theirs.as_fd(), request.user_namespace, request.mount_namespace, request.device];
         match self.ask(&SpawnerRequest::Workspace(order), &fds)? {
             SpawnerReply::Started { .. } => {}

@@ -37,6 +37,8 @@ pub struct WorkspaceRequest<'a> {
     pub path: &'a str,
     /// Whether it is read-only.
     pub read_only: bool,
+    /// An empty file to create with it, like `path`.
+    pub ready_file: Option<&'a str>,
     /// Whether to unmount first what an earlier server mounted there.
     pub replace: bool,
 }
@@ -54,6 +56,8 @@ pub struct WorkspaceConnection {
 pub(super) struct WorkspaceOrder {
     pub(super) path: String,
     pub(super) read_only: bool,
+    #[serde(default)]
+    pub(super) ready_file: Option<String>,
     pub(super) replace: bool,
 }
 
@@ -97,7 +101,18 @@ fn mount(
     let tree = filesystem(&device, order.read_only)?;
     let number = number_of(&tree)?;
     attach(&tree, directory(&order.path)?).step("attach the workspace")?;
+    if let Some(file) = &order.ready_file {
+        create_ready_file(file);
+    }
     Ok((device, number))
+}
+
+/// What of the sandbox's own is in the way stays, and is no reason to have no workspace.
+fn create_ready_file(path: &str) {
+    let Some((parent, name)) = path.rsplit_once('/') else { return };
+    let Ok(parent) = directory(parent) else { return };
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
+    let _ = openat(&parent, name, flags, Mode::from_raw_mode(0o644));
 }
 
 /// The same options as on the host: no set-uid, and device nodes do not work.

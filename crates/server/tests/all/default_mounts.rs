@@ -57,6 +57,9 @@ async fn a_plain_sandbox_gets_the_execution_that_its_variables_name() {
     ] {
         let id = server.create(json!({ "envVars": env })).await;
         assert_eq!(mounted(&server, &id), at(path, "e1"), "{env}");
+        // Scripts that mount such files themselves say with this file that it is done.
+        let ready = server.node.spec_of(&id).unwrap().mounts[0].ready_file.clone();
+        assert_eq!(ready, Some(format!("{path}/.e2b_ready")), "{env}");
         // It is recorded as a sandbox of the execution, so that nobody removes the files under it.
         let detail = server.client.get(&format!("/sandboxes/{id}")).await.json;
         assert_eq!(detail["metadata"], json!({ "execution_id": "e1" }));
