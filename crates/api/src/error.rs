@@ -136,6 +136,12 @@ impl ApiError {
         &self.message
     }
 
+    /// Adds what the client can do about it.
+    pub fn with_advice(mut self, advice: &str) -> Self {
+        self.message = format!("{}; {advice}", self.message);
+        self
+    }
+
     pub fn with_code(self, code: &'static str) -> Self {
         Self { code: Some(code), ..self }
     }
@@ -250,6 +256,10 @@ impl From<CreateError> for ApiError {
             CreateError::UnknownTemplate(name) => Self::not_found(format!("template '{name}' not found")),
             CreateError::UnknownSnapshot(_) => Self::not_found(error.to_string()),
             CreateError::Memory(_) => Self::conflict(error.to_string()).with_code("snapshot_memory_not_restorable"),
+            CreateError::NoMemory(_) => {
+                let refused = Self::new(StatusCode::NOT_IMPLEMENTED, error.to_string());
+                refused.with_code("memory_snapshots_unavailable").without_retry()
+            }
             CreateError::TemplateNotReady { .. } => {
                 let building = Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());
                 building.with_code("template_not_ready").retry_in(Duration::from_secs(10))

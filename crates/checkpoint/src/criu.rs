@@ -12,6 +12,9 @@ use isopod_wire::checkpoint::{Connection, RestoredEnd};
 /// Our build says so in its version. Others cannot adopt the guest's children, and run programs of the sandbox.
 const OUR_BUILD: &str = "isopod";
 
+/// What to do about one that cannot be used.
+const FIX: &str = "install an Isopod package, which has it, or name that of `cargo xtask setup` with --criu";
+
 /// CRIU.
 #[derive(Debug)]
 pub struct Criu {
@@ -22,13 +25,13 @@ impl Criu {
     /// Opens the program and checks that it is one that we can use. The error says why not, and what to do.
     pub fn open(path: &Path) -> Result<Self, String> {
         let place = path.display();
-        let program = File::open(path).map_err(|error| format!("cannot open CRIU at {place}: {error}"))?;
+        let program = File::open(path).map_err(|error| format!("cannot open CRIU at {place}: {error}; {FIX}"))?;
         let version = Command::new(path).arg("--version").env_clear().stdin(Stdio::null()).output();
-        let version = version.map_err(|error| format!("cannot run CRIU at {place}: {error}"))?;
+        let version = version.map_err(|error| format!("cannot run CRIU at {place}: {error}; {FIX}"))?;
         let version = String::from_utf8_lossy(&version.stdout);
         if !version.contains(OUR_BUILD) {
             let shown = version.lines().next().unwrap_or("no version").trim();
-            return Err(format!("the CRIU at {place} ({shown}) is not the one that comes with Isopod"));
+            return Err(format!("the CRIU at {place} ({shown}) is not the one that comes with Isopod; {FIX}"));
         }
         Ok(Self { program: program.into() })
     }

@@ -39,7 +39,7 @@ pub use clocks::SavedClocks;
 pub use criu::{Criu, check_criu};
 pub use processes::wait_until_untraced;
 pub use restore::{Restore, Stopped, go_on, restore};
-pub use save::{Save, Saving, save};
+pub use save::{NoteStopped, Save, Saving, save};
 pub use saved::{MEMORY, Saved};
 
 /// Why memory could not be saved or restored.

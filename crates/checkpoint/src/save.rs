@@ -1,5 +1,6 @@
 //! Saves the processes of a sandbox.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd, OwnedFd};
@@ -55,6 +56,17 @@ pub struct Save {
     pub max_memory: u64,
     /// The rights that its processes may have.
     pub rights: RestoredRights,
+    /// Told which processes are stopped by themselves, before others are.
+    pub note_stopped: NoteStopped,
+}
+
+/// Takes the pids in the sandbox.
+pub struct NoteStopped(pub Arc<dyn Fn(Vec<u32>) -> io::Result<()> + Send + Sync>);
+
+impl fmt::Debug for NoteStopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("NoteStopped")
+    }
 }
 
 /// Processes that are saved, and stand still.
@@ -120,8 +132,9 @@ async fn stand_still(save: &Save, guest: &Checkpoint) -> Result<(Held, StoppedPr
 }
 
 async fn stop(save: &Save) -> Result<StoppedProcesses, MemoryError> {
-    let (cgroup, init) = (save.cgroup.clone(), save.init);
-    Ok(blocking(move || cgroup.stop_all_but(init)).await??)
+    let (cgroup, init, note) = (save.cgroup.clone(), save.init, Arc::clone(&save.note_stopped.0));
+    let note = move |pids: &[u32]| note(pids.iter().filter_map(|pid| inside_pid(*pid)).collect());
+    Ok(blocking(move || cgroup.stop_all_but(init, &note)).await??)
 }
 
 async fn checked(

@@ -17,8 +17,8 @@ use isopod_wire::build::{
     self, BuildError, BuildEvent, BuildSpec, ExportError, ExportSpec, ExportedImage, KeptTemplate, RemoveTemplateError,
 };
 use isopod_wire::node::{
-    CreateError, DialError, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, NodeSnapshot, PauseMode,
-    PoolStatus, SandboxSpec, Stream, Target, TemplateInfo, Usage,
+    CreateError, DialError, Incarnation, InitialSnapshot, NodeApi, NodeError, NodeEvent, NodeSandbox, NodeSnapshot,
+    NotSaved, PauseMode, PoolStatus, SandboxSpec, Stream, Target, TemplateInfo, Usage,
 };
 use isopod_wire::{Bytes, Limits, NetworkPolicy, SnapshotId};
 use tokio::sync::mpsc;
@@ -227,6 +227,10 @@ impl Node {
         if config.home == HomeKind::Server {
             sweep_periodically(&sandboxes, config.sweep_every);
         }
+        // A server that is to prepare nothing is one that does nothing before it is asked to.
+        if config.home == HomeKind::Server && !config.prepare.is_empty() {
+            sandboxes.try_memory_later(prepared.clone());
+        }
         Ok(Self { sandboxes, builder: TemplateBuilder::new(images), prepared })
     }
 
@@ -297,10 +301,12 @@ impl Node {
         Ok(BuiltTemplate { name: recipe.name, layer: top, is_new: true })
     }
 
-    /// Saves the memory of all paused sandboxes that still have it in RAM, before the host shuts down. Returns how many could
-    /// not be saved.
-    pub async fn save_paused(&self) -> usize {
-        self.sandboxes.save_all_paused().await
+    /// Tries whether memory can be saved and restored on this host, in sandboxes of its own. The error says why not.
+    ///
+    /// # Errors
+    /// If it cannot, or if that cannot be tried now.
+    pub async fn try_memory(&self) -> Result<(), String> {
+        self.sandboxes.try_memory().await.map_err(|error| isopod_wire::error_chain(&error))
     }
 
     /// Ends the processes of all sandboxes because the host shuts down. Returns how many sandboxes there were. The next server
@@ -461,6 +467,10 @@ impl NodeApi for Node {
         self.sandboxes.snapshot(incarnation, id, with_memory).await
     }
 
+    async fn save_paused(&self) -> Vec<NotSaved> {
+        self.sandboxes.save_all_paused().await
+    }
+
     async fn snapshots(&self) -> Vec<NodeSnapshot> {
         self.sandboxes.list_snapshots()
     }
@@ -470,7 +480,7 @@ impl NodeApi for Node {
         Ok(())
     }
 
-    async fn rollback(&self, incarnation: &Incarnation, snapshot: &SnapshotId) -> Result<Incarnation, NodeError> {
+    async fn rollback(&self, incarnation: &Incarnation, snapshot: &InitialSnapshot) -> Result<Incarnation, NodeError> {
         self.sandboxes.rollback(incarnation, snapshot).await
     }
 

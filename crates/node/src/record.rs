@@ -61,6 +61,9 @@ pub(crate) struct Record {
     /// Its processes are stopped, because their memory is being saved.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) saving: bool,
+    /// The pids in the sandbox of those among them that had been stopped before, and so stay stopped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) stopped_before_saving: Vec<u32>,
     /// It is a snapshot and not a sandbox: its files, and its processes if it is saved. Its spec is that of its source.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) snapshot: Option<SnapshotRecord>,
@@ -104,6 +107,7 @@ impl Record {
             spec: None,
             state: NodeState::Running,
             saving: false,
+            stopped_before_saving: Vec::new(),
             snapshot: None,
             start_image: None,
         }

@@ -68,7 +68,17 @@ pub struct SandboxSpec {
     /// The snapshot that it starts from: its files, and its processes if the snapshot has memory. It then also has the
     /// snapshot's template and features, whatever this says. It does not need the snapshot any more once it is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub snapshot: Option<SnapshotId>,
+    pub snapshot: Option<InitialSnapshot>,
+}
+
+/// The snapshot that a sandbox starts from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InitialSnapshot {
+    /// Its id.
+    pub id: SnapshotId,
+    /// Whether to start from its files alone, even if it has memory.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub files_only: bool,
 }
 
 /// A part of the workspace that is mounted in a sandbox. The sandbox cannot reach any other part.
@@ -127,6 +137,15 @@ pub struct NodeSnapshot {
     pub made_at: SystemTime,
     /// What it takes on disk, without what its files share with others.
     pub bytes: Bytes,
+}
+
+/// A paused sandbox whose memory stays in RAM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotSaved {
+    /// The sandbox.
+    pub incarnation: Incarnation,
+    /// Why it could not be saved.
+    pub reason: String,
 }
 
 /// What a pause keeps.
@@ -291,6 +310,9 @@ pub enum CreateError {
     /// The snapshot's memory cannot be restored here, for example because the host's programs have changed since.
     #[error("cannot restore the snapshot's memory: {0}")]
     Memory(String),
+    /// This node cannot restore memory at all. The text says why and what to do about it.
+    #[error("this server cannot restore the snapshot's memory: {0}")]
+    NoMemory(String),
     /// The template is being built; retry later.
     #[error("template {template:?} is being built: {progress}")]
     TemplateNotReady {
@@ -334,6 +356,9 @@ pub enum NodeError {
     /// Its memory cannot be saved or restored, for a reason that lies in its processes or in its host. It goes on as before.
     #[error("the memory of sandbox {incarnation} cannot be saved or restored: {reason}")]
     Memory { incarnation: Incarnation, reason: String },
+    /// This node cannot save or restore memory at all. The reason says why and what to do about it.
+    #[error("this server cannot save or restore the memory of sandbox {incarnation}: {reason}")]
+    NoMemory { incarnation: Incarnation, reason: String },
     /// Its workspace cannot be mounted now; a later attempt may succeed.
     #[error("the workspace of sandbox {incarnation} is not available: {reason}")]
     Workspace { incarnation: Incarnation, reason: String },
@@ -406,6 +431,11 @@ pub trait NodeApi: Send + Sync + 'static {
         Err(NodeError::Memory { incarnation: incarnation.clone(), reason })
     }
 
+    /// Saves the memory of all paused sandboxes that have it in RAM, and returns those that could not be saved.
+    async fn save_paused(&self) -> Vec<NotSaved> {
+        Vec::new()
+    }
+
     /// The snapshots on this node.
     async fn snapshots(&self) -> Vec<NodeSnapshot> {
         Vec::new()
@@ -418,8 +448,9 @@ pub trait NodeApi: Send + Sync + 'static {
     }
 
     /// Ends the processes of a running sandbox and starts it again from a snapshot of it, with its id, network, limits and
-    /// tokens. Returns the new incarnation. After [`NodeError::Memory`] and [`NodeError::WrongState`] it goes on as before.
-    async fn rollback(&self, incarnation: &Incarnation, snapshot: &SnapshotId) -> Result<Incarnation, NodeError> {
+    /// tokens. Returns the new incarnation. After [`NodeError::Memory`], [`NodeError::NoMemory`] and
+    /// [`NodeError::WrongState`] it goes on as before.
+    async fn rollback(&self, incarnation: &Incarnation, snapshot: &InitialSnapshot) -> Result<Incarnation, NodeError> {
         let _ = snapshot;
         let reason = "this node cannot put a sandbox back to a snapshot".to_owned();
         Err(NodeError::Memory { incarnation: incarnation.clone(), reason })

@@ -27,6 +27,9 @@ pub(crate) struct CreateArgs {
     /// Pause the sandbox when its time is up, instead of killing it.
     #[arg(long)]
     pub(crate) auto_pause: bool,
+    /// Start from the files of a snapshot alone, without its processes and their memory.
+    #[arg(long)]
+    pub(crate) filesystem_only: bool,
     /// Print the id and leave the sandbox running, instead of opening a shell and killing the sandbox when the shell
     /// exits.
     #[arg(short, long)]

@@ -108,6 +108,9 @@ pub(crate) struct RollbackArgs {
     pub(crate) sandbox: SandboxId,
     /// Id or name of a snapshot of this sandbox.
     pub(crate) snapshot: String,
+    /// Use only the snapshot's files, not the processes and their memory.
+    #[arg(long)]
+    pub(crate) filesystem_only: bool,
     /// Print JSON.
     #[arg(long)]
     pub(crate) json: bool,

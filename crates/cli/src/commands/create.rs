@@ -39,6 +39,7 @@ fn new_sandbox(args: &CreateArgs) -> anyhow::Result<NewSandbox> {
     Ok(NewSandbox {
         timeout: Some(args.timeout),
         auto_pause: args.auto_pause,
+        files_only: args.filesystem_only,
         allow_internet_access: args.no_network.then_some(false),
         metadata: args.metadata.iter().map(|pair| (pair.key.clone(), pair.value.clone())).collect(),
         envs: environment(&args.env)?,

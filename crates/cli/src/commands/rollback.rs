@@ -11,7 +11,12 @@ use crate::failure::Hint;
 use crate::say::print_json;
 
 pub(super) async fn run(args: RollbackArgs) -> anyhow::Result<ExitCode> {
-    client(&args.server)?.rollback(&args.sandbox, &args.snapshot).await.map_err(advise)?;
+    let client = client(&args.server)?;
+    let put_back = match args.filesystem_only {
+        true => client.rollback_files(&args.sandbox, &args.snapshot).await,
+        false => client.rollback(&args.sandbox, &args.snapshot).await,
+    };
+    put_back.map_err(advise)?;
     match args.json {
         true => print_json(&json!({ "sandboxID": args.sandbox, "snapshotID": args.snapshot })),
         false => say!("{}", args.sandbox),

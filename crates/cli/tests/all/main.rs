@@ -41,6 +41,7 @@ mod images;
 mod interpreter;
 mod kernel_features;
 mod lifecycle;
+mod memory_trial;
 mod packages;
 mod prune;
 mod recycling;

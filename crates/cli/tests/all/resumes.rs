@@ -13,7 +13,7 @@ use std::time::Duration;
 use common::raw::ask;
 use common::{KEY, Server, has_criu};
 use isopod_client::guest::{Guest, StartProcess};
-use isopod_client::sandbox::{Client, NewSandbox, NewSnapshot, Sandbox};
+use isopod_client::sandbox::{ApiError, Client, NewSandbox, NewSnapshot, Sandbox};
 use isopod_testkit::StateDir;
 use memory::{boxes, executions, python_programs, record, until, user_of};
 use serde_json::Value;
@@ -213,6 +213,52 @@ async fn restored_programs_go_on_under_the_next_server_if_theirs_died_before() {
     state.assert_nothing_left();
 }
 
+/// Several hundred milliseconds of a dump.
+const MUCH_MEMORY: &str = "exec python3 -c \"
+import os, time
+memory = bytearray(os.urandom(1 << 20)) * 200
+open('filled', 'w')
+time.sleep(600)\"";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_had_stopped_itself_stays_stopped_if_the_server_dies_while_it_saves() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state);
+    let sandbox = create(&server.client()).await;
+    let guest = user_of(&sandbox);
+    guest.start(StartProcess::shell(COUNTER)).await.unwrap();
+    guest.start(StartProcess::shell(MUCH_MEMORY)).await.unwrap();
+    until("it has its memory", async || (output(&guest, "ls filled").await == "filled").then_some(())).await;
+    let stopped = guest.start(StartProcess::shell("kill -STOP $$; exec sleep 600")).await.unwrap().pid();
+    let state_of = format!("cut -d' ' -f3 /proc/{stopped}/stat");
+    until("it stops itself", async || (output(&guest, &state_of).await == "T").then_some(())).await;
+    let counted = goes_on(&guest, 3).await;
+    let (execution, _) = running_execution(&state, &sandbox);
+    let saving = sandbox.clone();
+    let saving = tokio::spawn(async move { saving.snapshot(&NewSnapshot::default()).await });
+    let noted = || record(&execution)["stopped_before_saving"] == serde_json::json!([stopped]);
+    while !noted() {
+        assert!(!saving.is_finished(), "it was saved without a note");
+        tokio::task::yield_now().await;
+    }
+    server.kill();
+    assert!(saving.await.unwrap().is_err());
+    assert!(noted() && record(&execution)["saving"] == true, "it had been saved before: {}", record(&execution));
+
+    let server = serve(&state);
+    let again = server.client().connect(sandbox.id(), None).await.unwrap();
+    goes_on(&user_of(&again), counted + 1).await;
+    until("the next server is done", async || record(&execution).get("saving").is_none().then_some(())).await;
+    assert_eq!(output(&user_of(&again), &state_of).await, "T", "it had stopped itself");
+    assert!(record(&execution).get("stopped_before_saving").is_none());
+    assert!(again.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_would_come_back_without_the_sandboxs_filter_does_not_run() {
     if !has_criu() {
@@ -333,18 +379,138 @@ async fn a_program_that_has_changed_since_is_named_and_the_files_can_be_started_
     assert!(says.iter().all(|words| refused.contains(words)), "{refused}");
     assert_eq!(saved_execution(&state), Some(saved));
 
-    // As the official SDKs ask for it.
-    let headers = [("x-api-key", KEY), ("content-type", "application/json")];
-    let path = format!("/v2/sandboxes/{}/connect", sandbox.id());
-    let rebooted = ask(server.port(), "POST", &path, &headers, br#"{"timeout": 300, "memory": false}"#).await;
-    assert_eq!(rebooted.status, 201, "{rebooted:?}");
-    let guest = user_of(&client.connect(sandbox.id(), None).await.unwrap());
+    let guest = user_of(&connect_without_memory(&server, &sandbox).await);
     assert_eq!(
         output(&guest, "cat file && ./own-program && ps axo args | grep -c '[o]wn-program 6000'").await,
         "kept\nchanged\n0"
     );
     assert_eq!(saved_execution(&state), None);
     assert!(sandbox.kill().await.unwrap());
+    server.stop();
+    state.assert_nothing_left();
+}
+
+/// Starts a sandbox from its files, as the official SDKs ask for it.
+async fn connect_without_memory(server: &Server, sandbox: &Sandbox) -> Sandbox {
+    let headers = [("x-api-key", KEY), ("content-type", "application/json")];
+    let path = format!("/v2/sandboxes/{}/connect", sandbox.id());
+    let rebooted = ask(server.port(), "POST", &path, &headers, br#"{"timeout": 300, "memory": false}"#).await;
+    assert_eq!(rebooted.status, 201, "{rebooted:?}");
+    server.client().connect(sandbox.id(), None).await.unwrap()
+}
+
+#[track_caller]
+fn assert_unavailable(error: &ApiError, words: &[&str]) {
+    let ApiError::Server { code: 501, error_code, message } = error else { panic!("{error:?}") };
+    assert_eq!(error_code.as_deref(), Some("memory_snapshots_unavailable"));
+    assert!(words.iter().all(|words| message.contains(words)), "{message}");
+}
+
+#[track_caller]
+fn assert_not_restorable(error: &ApiError, words: &[&str]) {
+    let ApiError::Conflict { message, .. } = error else { panic!("{error:?}") };
+    assert!(words.iter().all(|words| message.contains(words)), "{message}");
+}
+
+fn files_of(snapshot: &str) -> NewSandbox {
+    NewSandbox { files_only: true, ..NewSandbox::new(snapshot) }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_criu_saved_memory_is_unavailable_with_the_fix_and_its_files_can_be_started() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state);
+    let (paused, running) = (create(&server.client()).await, create(&server.client()).await);
+    for sandbox in [&paused, &running] {
+        user_of(sandbox).write_file("file", "kept\n").await.unwrap();
+        user_of(sandbox).start(StartProcess::shell("exec sleep 6000")).await.unwrap();
+    }
+    let saved = pause_to_disk(&state, &paused).await;
+    let snapshot = running.snapshot(&NewSnapshot::default()).await.unwrap();
+    server.stop();
+
+    let server = memory::serve(&state, &["--criu", "/nonexistent/criu"]);
+    let client = server.client();
+    let fix = ["/nonexistent/criu", "install an Isopod package", "--criu"];
+    let refused = client.connect(paused.id(), None).await.unwrap_err();
+    assert_unavailable(&refused, &[&fix[..], &["on_resume=\"reboot\""]].concat());
+    assert_eq!(record(&saved)["state"], "saved", "it stays as it is");
+    let files_only = [&fix[..], &["with `memory: false`"]].concat();
+    assert_unavailable(&client.create(NewSandbox::new(snapshot.id.clone())).await.unwrap_err(), &files_only);
+    assert_unavailable(&client.rollback(running.id(), &snapshot.id).await.unwrap_err(), &files_only);
+
+    let copy = client.create(files_of(&snapshot.id)).await.unwrap();
+    let again = client.connect(running.id(), None).await.unwrap();
+    user_of(&again).write_file("file", "changed").await.unwrap();
+    client.rollback_files(running.id(), &snapshot.id).await.unwrap();
+    let rebooted = connect_without_memory(&server, &paused).await;
+    for sandbox in [&copy, &running, &rebooted] {
+        let guest = user_of(&client.connect(sandbox.id(), None).await.unwrap());
+        assert_eq!(output(&guest, "cat file; pgrep -fxc 'sleep 6000'").await, "kept\n0");
+    }
+    assert!(client.remove_snapshot(&snapshot.id).await.unwrap());
+    for sandbox in [copy, running, rebooted] {
+        assert!(client.kill(sandbox.id()).await.unwrap());
+    }
+    server.stop();
+    state.assert_nothing_left();
+}
+
+/// The directory of the only snapshot.
+fn snapshot_directory(state: &StateDir) -> PathBuf {
+    executions(state).into_iter().find(|execution| !record(execution)["snapshot"].is_null()).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snapshot_whose_programs_or_template_have_changed_still_has_its_files() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = serve(&state);
+    let client = server.client();
+    let sandbox = create(&client).await;
+    let guest = user_of(&sandbox);
+    assert!(guest.run("cp /bin/sleep own-program && echo kept > file").await.unwrap().ended.is_success());
+    guest.start(StartProcess::shell("exec ./own-program 6000")).await.unwrap();
+    until("it runs", async || {
+        output(&guest, "ps axo args").await.lines().any(|line| line == "./own-program 6000").then_some(())
+    })
+    .await;
+    let snapshot = sandbox.snapshot(&NewSnapshot::default()).await.unwrap();
+    let directory = snapshot_directory(&state);
+    // As an upgrade does with a library.
+    std::fs::write(file_of(&state, &directory, "user/own-program"), "#!/bin/sh\necho changed\n").unwrap();
+    let says = ["own-program", "its files are kept", "with `memory: false`"];
+    assert_not_restorable(&client.create(NewSandbox::new(snapshot.id.clone())).await.unwrap_err(), &says);
+    assert_not_restorable(&sandbox.rollback(&snapshot.id).await.unwrap_err(), &says);
+    assert_eq!(output(&guest, "ps axo args | grep -c '[o]wn-program 6000'").await, "1", "it goes on");
+    let shown = "cat file && ./own-program && ps axo args | grep -c '[o]wn-program 6000'";
+    let copy = client.create(files_of(&snapshot.id)).await.unwrap();
+    assert_eq!(output(&user_of(&copy), shown).await, "kept\nchanged\n0");
+
+    // As if the host's packages had changed, and nothing used the earlier generation of the base.
+    server.stop();
+    let mut changed = record(&directory);
+    changed["generation"] = "0123456789abcdef".into();
+    std::fs::write(directory.join("record.json"), serde_json::to_vec(&changed).unwrap()).unwrap();
+    let server = serve(&state);
+    let client = server.client();
+    let says = ["its template is no longer there", "its files are kept", "with `memory: false`"];
+    assert_not_restorable(&client.create(NewSandbox::new(snapshot.id.clone())).await.unwrap_err(), &says);
+    let later = client.create(files_of(&snapshot.id)).await.unwrap();
+    client.rollback_files(sandbox.id(), &snapshot.id).await.unwrap();
+    for sandbox in [&later, &sandbox] {
+        let guest = user_of(&client.connect(sandbox.id(), None).await.unwrap());
+        assert_eq!(output(&guest, shown).await, "kept\nchanged\n0");
+    }
+    assert!(client.remove_snapshot(&snapshot.id).await.unwrap());
+    for sandbox in [copy, later, sandbox] {
+        assert!(client.kill(sandbox.id()).await.unwrap());
+    }
     server.stop();
     state.assert_nothing_left();
 }

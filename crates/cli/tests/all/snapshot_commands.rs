@@ -114,6 +114,26 @@ fn a_snapshot_of_the_files_keeps_no_program() {
     finish(server, &state);
 }
 
+#[test]
+fn a_sandbox_starts_from_the_files_of_a_snapshot_that_has_memory_if_it_is_told_to() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = start(&state);
+    let id = server.create(&[]);
+    start_program(&server, &id);
+    sh(&server, &id, "echo kept > file").ok();
+    server.run(&["snapshot", "create", &id, "--name", "kept"]).ok();
+    let copy = server.create(&["--template", "kept", "--filesystem-only"]);
+    assert_eq!((program(&server, &copy), sh(&server, &copy, "cat file").ok()), (String::new(), "kept\n".to_owned()));
+    sh(&server, &id, "echo changed > file").ok();
+    assert_eq!(server.run(&["rollback", &id, "kept", "--filesystem-only"]).ok().trim(), id);
+    assert_eq!((program(&server, &id), sh(&server, &id, "cat file").ok()), (String::new(), "kept\n".to_owned()));
+    server.run(&["snapshot", "rm", "kept"]).ok();
+    finish(server, &state);
+}
+
 /// The boot id, the address and the id that new commands get. The last one is the sandbox's own id.
 const OWN: &str = "cat /proc/sys/kernel/random/boot_id; hostname -I; echo $E2B_SANDBOX_ID";
 

@@ -37,6 +37,8 @@ pub struct NewSandbox {
     /// Identifies this request: if it is sent again with the same key, the server returns the same sandbox. Up to 255
     /// characters of `a-z`, `0-9` and `-`. Only requests with a key are retried if the server is busy.
     pub idempotency_key: Option<String>,
+    /// Whether to start from a snapshot's files alone, without its processes. Only Isopod's servers support this.
+    pub files_only: bool,
 }
 
 /// Network rules of a sandbox. Allow wins over deny.
@@ -98,6 +100,7 @@ impl NewSandbox {
             network: self.network.as_ref(),
             metadata: &self.metadata,
             env_vars: &self.envs,
+            memory: self.files_only.then_some(false),
         }
     }
 }
@@ -119,6 +122,8 @@ struct Body<'a> {
     network: Option<&'a NetworkConfig>,
     metadata: &'a BTreeMap<String, String>,
     env_vars: &'a BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    memory: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -202,5 +207,7 @@ mod tests {
             })
         );
         assert_eq!(serde_json::to_value(new.body(Some(true))).unwrap()["secure"], true);
+        let files = NewSandbox { files_only: true, ..NewSandbox::new("kept:default") };
+        assert_eq!(serde_json::to_value(files.body(None)).unwrap()["memory"], false);
     }
 }

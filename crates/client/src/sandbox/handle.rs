@@ -166,6 +166,14 @@ impl Sandbox {
         self.client.rollback(&self.id, snapshot).await
     }
 
+    /// Puts it back to the files of a snapshot of it, without the processes.
+    ///
+    /// # Errors
+    /// See [`Client::rollback_files`].
+    pub async fn rollback_files(&self, snapshot: &str) -> Result<(), ApiError> {
+        self.client.rollback_files(&self.id, snapshot).await
+    }
+
     /// Sets its lifetime from now.
     ///
     /// # Errors

@@ -120,8 +120,20 @@ impl Client {
     /// [`ApiError::NotFound`] if there is no such sandbox or snapshot, [`ApiError::Conflict`] if it is paused or the
     /// memory cannot be restored.
     pub async fn rollback(&self, sandbox: &SandboxId, snapshot: &str) -> Result<(), ApiError> {
+        self.put_back(sandbox, json!({ "snapshotID": snapshot })).await
+    }
+
+    /// As [`Self::rollback`], but from the snapshot's files alone: its processes are not restored.
+    ///
+    /// # Errors
+    /// [`ApiError::NotFound`] if there is no such sandbox or snapshot, [`ApiError::Conflict`] if it is paused.
+    pub async fn rollback_files(&self, sandbox: &SandboxId, snapshot: &str) -> Result<(), ApiError> {
+        self.put_back(sandbox, json!({ "snapshotID": snapshot, "memory": false })).await
+    }
+
+    async fn put_back(&self, sandbox: &SandboxId, body: serde_json::Value) -> Result<(), ApiError> {
         let call = Call::new(Method::POST, format!("/sandboxes/{sandbox}/rollback"));
-        self.call(call.json(&json!({ "snapshotID": snapshot })).once(None)).await.map(drop)
+        self.call(call.json(&body).once(None)).await.map(drop)
     }
 }
 

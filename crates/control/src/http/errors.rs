@@ -51,6 +51,11 @@ impl From<ActError> for ApiError {
                 let refused = Self::new(StatusCode::NOT_IMPLEMENTED, error.to_string());
                 refused.with_code("memory_snapshots_unavailable").without_retry()
             }
+            ActError::Node(NodeError::NoMemory { reason, .. }) => {
+                let message = format!("this server cannot save or restore the memory of sandboxes: {reason}");
+                let refused = Self::new(StatusCode::NOT_IMPLEMENTED, message);
+                refused.with_code("memory_snapshots_unavailable").without_retry()
+            }
             ActError::Node(NodeError::Memory { reason, .. }) => {
                 let message = format!("the sandbox's memory cannot be saved or restored: {reason}");
                 Self::conflict(message).with_code("memory_not_saved").without_retry()
@@ -105,6 +110,17 @@ impl From<CreateRefusal> for ApiError {
             }
             CreateRefusal::Aborted => Self::internal(&refusal).with_code("sandbox_create_failed"),
         }
+    }
+}
+
+/// Names what is left if the memory of a snapshot cannot be restored, as after an upgrade of the host's libraries.
+pub(super) fn advise_files_only(error: ApiError) -> ApiError {
+    const ADVICE: &str = "its files are kept: with `memory: false` (`--filesystem-only`), the sandbox starts from them";
+    match error.code_or_default() {
+        "snapshot_memory_not_restorable" | "memory_snapshots_unavailable" | "memory_not_saved" => {
+            error.with_advice(ADVICE)
+        }
+        _ => error,
     }
 }
 

@@ -110,7 +110,8 @@ fn lifecycle_routes() -> Routes<Arc<App>> {
                 changes(TeamKey, "sandbox.connect"),
                 "Connect to a sandbox, resuming it if it is paused, and extend its timeout",
                 sandbox_connect::connect_v2,
-            )],
+            )
+            .may_refuse(&[501])],
         )
         .route(
             "/sandboxes/{id}/connect",
@@ -118,11 +119,13 @@ fn lifecycle_routes() -> Routes<Arc<App>> {
                 changes(TeamKey, "sandbox.connect"),
                 "Connect to a sandbox (version 1)",
                 sandbox_connect::connect_v1,
-            )],
+            )
+            .may_refuse(&[501])],
         )
         .route(
             "/sandboxes/{id}/resume",
-            [post(changes(TeamKey, "sandbox.resume"), "Resume a paused sandbox", sandbox_connect::resume)],
+            [post(changes(TeamKey, "sandbox.resume"), "Resume a paused sandbox", sandbox_connect::resume)
+                .may_refuse(&[501])],
         )
         .route(
             "/sandboxes/{id}/timeout",

@@ -44,6 +44,9 @@ pub(super) struct NewSandboxBody {
     #[schema(ignore)]
     iam: Option<Value>,
     volume_mounts: Option<Vec<VolumeMountBody>>,
+    /// Of a snapshot: whether to restore its memory, if it has any. With `false`, the sandbox starts from its files alone. Not
+    /// part of E2B's API.
+    memory: Option<bool>,
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
@@ -106,10 +109,14 @@ impl NewSandboxBody {
             ));
         }
         let metadata = self.metadata.unwrap_or_default();
-        let template = checked_template(&self.template_id)?;
+        let asked = checked_template(&self.template_id)?;
+        let mut template = app.catalogue.usable(&caller.team, asked).await.map_err(unusable)?;
+        if self.memory == Some(false) {
+            template.leave_memory();
+        }
         Ok(NewSandbox {
             team: caller.team.clone(),
-            template: app.catalogue.usable(&caller.team, template).await.map_err(unusable)?,
+            template,
             timeout: checked_timeout(self.timeout, &app.fleet)?.unwrap_or(defaults.timeout),
             auto_pause: self.auto_pause.unwrap_or(false),
             auto_pause_memory,

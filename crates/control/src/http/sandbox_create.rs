@@ -10,6 +10,7 @@ use isopod_store::StoreError;
 
 use super::acknowledged::create_acknowledged;
 use super::app::App;
+use super::errors::advise_files_only;
 use super::execution_mount;
 use super::idempotency::{Attempt, IdempotencyKey};
 use super::new_sandbox::{Defaults, NewSandboxBody, NewSandboxV2, V1, V2};
@@ -27,7 +28,7 @@ pub(super) async fn create_v1(
     body: JsonBody<NewSandboxBody>,
 ) -> Answer {
     let attempt = Attempt::of(key, &body.0, V1);
-    create(state, caller, &domain, attempt, body.parse()?, V1).await
+    create(state, caller, &domain, attempt, body.parse()?, V1).await.map_err(advise_files_only)
 }
 
 pub(super) async fn create_v2(
@@ -38,7 +39,7 @@ pub(super) async fn create_v2(
     body: JsonBody<NewSandboxV2>,
 ) -> Answer {
     let attempt = Attempt::of(key, &body.0, V2);
-    create(state, caller, &domain, attempt, body.parse()?.0, V2).await
+    create(state, caller, &domain, attempt, body.parse()?.0, V2).await.map_err(advise_files_only)
 }
 
 async fn create(

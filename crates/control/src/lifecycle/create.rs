@@ -11,7 +11,7 @@ use isopod_store::secrets::{new_sandbox_id, new_token};
 use isopod_store::{
     Ending, EventType, InsertError, Level, NetworkSettings, SandboxRow, State, StoreError, TeamId, VolumeMount,
 };
-use isopod_wire::node::{CreateError, Incarnation, SandboxSpec, TEAM_LABEL, WorkspaceMount};
+use isopod_wire::node::{CreateError, Incarnation, InitialSnapshot, SandboxSpec, TEAM_LABEL, WorkspaceMount};
 use isopod_wire::{ALLOW, FeatureError, KernelFeatures, NetworkPolicyError};
 use serde_json::json;
 use tracing::{Instrument as _, Span, field};
@@ -320,7 +320,9 @@ fn spec_of(
         labels: labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
         mounts,
         features,
-        snapshot: template.snapshot.map(|snapshot| snapshot.id),
+        snapshot: template
+            .snapshot
+            .map(|snapshot| InitialSnapshot { id: snapshot.id, files_only: !snapshot.has_memory }),
     })
 }
 

@@ -43,7 +43,7 @@ pub struct UsableTemplate {
 pub(crate) struct SnapshotStart {
     /// Its id on the node.
     pub(crate) id: SnapshotId,
-    /// Whether its processes go on, with the limits that they had.
+    /// Whether its processes go on, with the limits that they had. If not, only its files are used.
     pub(crate) has_memory: bool,
     /// The kernel features of its source.
     pub(crate) features: Option<String>,
@@ -60,6 +60,13 @@ impl UsableTemplate {
             limits: source.limits,
             // The copy asks for the features itself: it has the source's metadata.
             snapshot: Some(SnapshotStart { id: snapshot, has_memory: true, features: None }),
+        }
+    }
+
+    /// Sandboxes start from the files of a snapshot alone, even if it has memory.
+    pub(crate) fn leave_memory(&mut self) {
+        if let Some(snapshot) = &mut self.snapshot {
+            snapshot.has_memory = false;
         }
     }
 

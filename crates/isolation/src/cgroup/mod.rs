@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 
 pub use group::{SandboxCgroup, StatFiles};
 pub use layout::{CgroupView, Controller, Layout, LayoutError};
-pub use stopped::{StopError, StoppedProcesses};
+pub use stopped::{NoteStopped, StopError, StoppedProcesses};
 
 /// Why a cgroup could not be created, changed or removed.
 #[derive(Debug, thiserror::Error)]

@@ -41,12 +41,15 @@ pub enum StopError {
     Signal(#[source] io::Error),
 }
 
+/// Told which processes are stopped by themselves, before others are. After an error, none is stopped.
+pub type NoteStopped<'a> = &'a dyn Fn(&[u32]) -> io::Result<()>;
+
 impl SandboxCgroup {
     /// Stops all processes but one, which goes on.
-    pub fn stop_all_but(&self, spared: u32) -> Result<StoppedProcesses, StopError> {
+    pub fn stop_all_but(&self, spared: u32, note: NoteStopped<'_>) -> Result<StoppedProcesses, StopError> {
         let mut attempts = 1;
         loop {
-            match self.try_stop_all_but(spared) {
+            match self.try_stop_all_but(spared, note) {
                 // A process that waits for its child's exec, as after vfork, does not stop while the child is stopped. Once
                 // they run, that takes a moment only.
                 Err(StopError::Blocked(_)) if attempts < MAX_ATTEMPTS => thread::sleep(ATTEMPT_PAUSE),
@@ -56,22 +59,21 @@ impl SandboxCgroup {
         }
     }
 
-    fn try_stop_all_but(&self, spared: u32) -> Result<StoppedProcesses, StopError> {
+    fn try_stop_all_but(&self, spared: u32, note: NoteStopped<'_>) -> Result<StoppedProcesses, StopError> {
         self.freeze().inspect_err(|_| drop(self.thaw()))?;
-        let stopped = self.signal_stop(spared);
+        let stopped = self.signal_stop(spared, note);
         self.thaw()?;
         let stopped = stopped.map_err(StopError::Signal)?;
         stopped.wait()?;
         Ok(stopped)
     }
 
-    fn signal_stop(&self, spared: u32) -> io::Result<StoppedProcesses> {
-        let mut stopped = StoppedProcesses::default();
-        for pid in self.pids().into_iter().filter(|pid| *pid != spared) {
-            if state_of(pid) == Some('T') {
-                stopped.before.push(pid);
-                continue;
-            }
+    fn signal_stop(&self, spared: u32, note: NoteStopped<'_>) -> io::Result<StoppedProcesses> {
+        let all = self.pids().into_iter().filter(|pid| *pid != spared);
+        let (before, running): (Vec<u32>, Vec<u32>) = all.partition(|pid| state_of(*pid) == Some('T'));
+        note(&before)?;
+        let mut stopped = StoppedProcesses { ours: Vec::new(), before };
+        for pid in running {
             let number = Pid::from_raw(pid.cast_signed()).ok_or(io::ErrorKind::InvalidData)?;
             match pidfd_open(number, PidfdFlags::empty()) {
                 Ok(pidfd) => {

@@ -180,6 +180,7 @@ impl Sandboxes {
             record.state = NodeState::Stopped;
             // A dump that a reboot has interrupted.
             record.saving = false;
+            record.stopped_before_saving.clear();
             let unfinished = self.provisioner.home.execution_directory(&record.execution).join(MEMORY);
             let _ = std::fs::remove_dir_all(unfinished);
         }

@@ -38,7 +38,7 @@ impl Sandboxes {
     pub(crate) async fn create(self: &Arc<Self>, spec: SandboxSpec) -> Result<Incarnation, CreateError> {
         self.check(&spec)?;
         if let Some(snapshot) = spec.snapshot.clone() {
-            return self.create_from_snapshot(&snapshot, spec).await;
+            return self.create_from_snapshot(snapshot, spec).await;
         }
         let template_pool = self.template_pool(&spec.template).await?;
         let created = self.take_and_assign(Arc::clone(&template_pool), spec).await;

@@ -4,9 +4,10 @@ use std::fs::File;
 use std::sync::Arc;
 
 use isopod_checkpoint::MemoryError;
-use isopod_wire::SnapshotId;
 use isopod_wire::checkpoint::RestoredAs;
-use isopod_wire::node::{CreateError, Incarnation, SandboxSpec};
+use isopod_wire::error_chain;
+use isopod_wire::node::{CreateError, Incarnation, InitialSnapshot, SandboxSpec};
+use tokio::task::JoinError;
 
 use super::Sandboxes;
 use super::create::{failed, full_or_failed};
@@ -14,8 +15,10 @@ use super::snapshot::Snapshot;
 use crate::admission::why_full;
 use crate::guest_request::checkpoint_client;
 use crate::provision::{LayerSource, Plan, ReadySandbox};
+use crate::record::Record;
 use crate::saved_memory::SavedMemory;
 use crate::start::CREATE_TIMEOUT;
+use crate::template::{Template, TemplateError};
 use crate::workspace::Mounting;
 
 /// What a sandbox is to the one that its snapshot was taken of.
@@ -39,22 +42,34 @@ impl Relation {
 impl Sandboxes {
     pub(super) async fn create_from_snapshot(
         self: &Arc<Self>,
-        id: &SnapshotId,
+        from: InitialSnapshot,
         spec: SandboxSpec,
     ) -> Result<Incarnation, CreateError> {
-        let (ready, spec) = self.start_from_snapshot(id, spec, Relation::Copy).await?;
+        let snapshot = self.snapshots.get(&from.id).ok_or(CreateError::UnknownSnapshot(from.id))?;
+        let memory = if from.files_only { None } else { self.memory_of(&snapshot)? };
+        self.create_copy(snapshot, memory, spec).await
+    }
+
+    /// Creates a copy of the sandbox that a snapshot was taken of.
+    pub(super) async fn create_copy(
+        self: &Arc<Self>,
+        snapshot: Snapshot,
+        memory: Option<SavedMemory>,
+        spec: SandboxSpec,
+    ) -> Result<Incarnation, CreateError> {
+        let (ready, spec) = self.start_from_snapshot(snapshot, memory, spec, Relation::Copy).await?;
         let incarnation = Incarnation { sandbox: spec.sandbox.clone(), execution: ready.record.execution.clone() };
         self.enter(ready, spec, incarnation).await
     }
 
-    /// Starts a sandbox from a snapshot, without an owner yet.
+    /// Starts a sandbox from a snapshot, without an owner yet: with its memory, or from its files alone.
     pub(super) async fn start_from_snapshot(
         self: &Arc<Self>,
-        id: &SnapshotId,
+        snapshot: Snapshot,
+        memory: Option<SavedMemory>,
         mut spec: SandboxSpec,
         relation: Relation,
     ) -> Result<(ReadySandbox, SandboxSpec), CreateError> {
-        let snapshot = self.snapshots.get(id).ok_or_else(|| CreateError::UnknownSnapshot(id.clone()))?;
         // A sandbox is what its record says, and does not need the snapshot any more.
         spec.snapshot = None;
         spec.template.clone_from(&snapshot.record.template);
@@ -62,8 +77,8 @@ impl Sandboxes {
         if let Some(reason) = why_full(&self.provisioner.host) {
             return Err(CreateError::Full(reason));
         }
-        let memory = self.memory_of(&snapshot)?;
-        let ready = self.launch_copy(snapshot, &spec, memory.clone(), &relation).await?;
+        let template = self.template_for_copy(&snapshot, memory.is_some()).await?;
+        let ready = self.launch_copy(snapshot, template, &spec, memory.clone(), &relation).await?;
         match self.start_copy(&ready, &spec, memory, &relation).await {
             Ok(()) => Ok((ready, spec)),
             Err(error) => {
@@ -83,7 +98,7 @@ impl Sandboxes {
         self.init_guest(ready, spec).await.map_err(failed)?;
         if let Some(memory) = memory {
             let restored = self.provisioner.restore_memory(ready, spec.features, memory, relation.restored()).await;
-            let failed = |error: MemoryError| CreateError::Memory(isopod_wire::error_chain(&error));
+            let failed = |error: MemoryError| CreateError::Memory(error_chain(&error));
             restored.map_err(failed)?.go_on();
         }
         if let (Relation::Copy, Some(name)) = (relation, &ready.record.host_name) {
@@ -95,24 +110,46 @@ impl Sandboxes {
         Ok(())
     }
 
-    fn memory_of(&self, snapshot: &Snapshot) -> Result<Option<SavedMemory>, CreateError> {
+    pub(super) fn memory_of(&self, snapshot: &Snapshot) -> Result<Option<SavedMemory>, CreateError> {
         let Some(directory) = snapshot.memory() else { return Ok(None) };
-        let criu = self.criu.as_ref().map_err(|reason| CreateError::Memory(reason.clone()))?;
-        SavedMemory::open(Arc::clone(criu), &directory).map(Some).map_err(failed)
+        let criu = self.criu.get().map_err(CreateError::NoMemory)?;
+        SavedMemory::open(criu, &directory).map(Some).map_err(failed)
+    }
+
+    /// Processes need the very files that they have mapped. Files alone do with what the template is now.
+    async fn template_for_copy(
+        self: &Arc<Self>,
+        snapshot: &Snapshot,
+        with_memory: bool,
+    ) -> Result<Arc<Template>, CreateError> {
+        match self.template_of_kept(&snapshot.record).await.map_err(failed)? {
+            Ok(template) => Ok(template),
+            Err(error) if with_memory => {
+                Err(CreateError::Memory(format!("its template is no longer there: {}", error_chain(&error))))
+            }
+            Err(_) => Ok(self.template_pool(&snapshot.record.template).await?.template()),
+        }
+    }
+
+    /// As [`Self::template_of`], for a caller that must not block.
+    pub(super) async fn template_of_kept(
+        self: &Arc<Self>,
+        record: &Record,
+    ) -> Result<Result<Arc<Template>, TemplateError>, JoinError> {
+        let (sandboxes, record) = (Arc::clone(self), record.clone());
+        tokio::task::spawn_blocking(move || sandboxes.template_of(&record)).await
     }
 
     async fn launch_copy(
         self: &Arc<Self>,
         snapshot: Snapshot,
+        template: Arc<Template>,
         spec: &SandboxSpec,
         memory: Option<SavedMemory>,
         relation: &Relation,
     ) -> Result<ReadySandbox, CreateError> {
         let (sandboxes, spec, relation) = (Arc::clone(self), spec.clone(), relation.clone());
         let launched = tokio::task::spawn_blocking(move || {
-            let template = sandboxes
-                .template_of(&snapshot.record)
-                .map_err(|error| CreateError::Memory(format!("its template is no longer there: {error}")))?;
             let (host_name, restored) = match relation {
                 Relation::Copy => (Some(spec.sandbox.as_str().to_owned()), memory.as_ref().map(SavedMemory::for_copy)),
                 Relation::Itself { host_name } => (host_name, memory.as_ref().map(SavedMemory::for_resume)),

@@ -49,11 +49,11 @@ impl Sandboxes {
             return Err(NodeError::NotFound(sandbox.incarnation.clone()));
         };
         let memory = self.memory_of_paused(sandbox, inner)?;
+        let template = self.template_for_resume(sandbox, inner, memory.is_some()).await?;
         let sandboxes = Arc::clone(self);
         let (record, wanted, restored) =
             (inner.record.clone(), spec.clone(), memory.as_ref().map(SavedMemory::for_resume));
         let made = tokio::task::spawn_blocking(move || {
-            let template = sandboxes.template_of(&record)?;
             let plan = Plan {
                 features: wanted.features,
                 layer: record.area.as_deref().map_or(LayerSource::New, LayerSource::Of),
@@ -91,9 +91,34 @@ impl Sandboxes {
         if inner.state() != NodeState::Saved {
             return Ok(None);
         }
-        let criu = self.criu(&sandbox.incarnation)?;
+        let no_memory = |reason| NodeError::NoMemory {
+            incarnation: sandbox.incarnation.clone(),
+            reason: format!("{reason}; {FILES_ARE_KEPT}"),
+        };
+        let criu = self.criu.get().map_err(no_memory)?;
         let memory = SavedMemory::open(criu, &sandbox.directory.join(MEMORY));
         memory.map(Some).map_err(|error| failed(sandbox, "resume", error))
+    }
+
+    /// Processes need the very files that they have mapped. Files alone do with what the template is now.
+    async fn template_for_resume(
+        self: &Arc<Self>,
+        sandbox: &Sandbox,
+        inner: &Inner,
+        with_memory: bool,
+    ) -> Result<Arc<Template>, NodeError> {
+        let found = self.template_of_kept(&inner.record).await.map_err(|error| failed(sandbox, "resume", error))?;
+        match found {
+            Ok(template) => Ok(template),
+            Err(error) if with_memory => {
+                let reason = format!("its template is no longer there: {}", isopod_wire::error_chain(&error));
+                Err(not_restorable(&sandbox.incarnation, &reason))
+            }
+            Err(_) => {
+                let now = self.template_pool(&inner.record.template).await;
+                Ok(now.map_err(|error| failed(sandbox, "resume", error))?.template())
+            }
+        }
     }
 
     /// The template for new sandboxes, if it is of the same generation, because it may have a zygote.
@@ -190,11 +215,15 @@ impl Sandboxes {
     }
 }
 
-/// Its memory may never be restorable again, as after an upgrade of the host's libraries.
+const FILES_ARE_KEPT: &str = "its files are kept: resume it from them, without its memory (on_resume=\"reboot\")";
+
 fn not_restored(incarnation: &Incarnation, error: &MemoryError) -> NodeError {
-    let reason = isopod_wire::error_chain(error);
-    let advice = "its files are kept: resume it from them, without its memory (on_resume=\"reboot\")";
-    NodeError::Memory { incarnation: incarnation.clone(), reason: format!("{reason}; {advice}") }
+    not_restorable(incarnation, &isopod_wire::error_chain(error))
+}
+
+/// Its memory may never be restorable again, as after an upgrade of the host's libraries.
+fn not_restorable(incarnation: &Incarnation, reason: &str) -> NodeError {
+    NodeError::Memory { incarnation: incarnation.clone(), reason: format!("{reason}; {FILES_ARE_KEPT}") }
 }
 
 fn not_resumed(sandbox: &Sandbox, error: Box<dyn std::error::Error + Send + Sync>) -> NodeError {

@@ -2,20 +2,20 @@
 
 use std::sync::Arc;
 
-use isopod_wire::SnapshotId;
-use isopod_wire::node::{CreateError, Incarnation, NodeError, NodeState};
+use isopod_wire::node::{CreateError, Incarnation, InitialSnapshot, NodeError, NodeState, SandboxSpec};
 
 use super::Sandboxes;
 use super::create_from_snapshot::Relation;
 use super::pause::failed;
 use crate::disposal::Remains;
+use crate::provision::ReadySandbox;
 
 impl Sandboxes {
     /// The sandbox goes on until the one from the snapshot is there, and then makes way for it.
     pub(crate) async fn rollback(
         self: &Arc<Self>,
         incarnation: &Incarnation,
-        snapshot: &SnapshotId,
+        from: &InitialSnapshot,
     ) -> Result<Incarnation, NodeError> {
         let old = self.get(incarnation)?;
         let mut inner = old.inner.lock().await;
@@ -23,11 +23,11 @@ impl Sandboxes {
             return Err(NodeError::WrongState { incarnation: incarnation.clone(), state: inner.state() });
         };
         let itself = Relation::Itself { host_name: inner.record.host_name.clone() };
-        let (mut ready, spec) =
-            self.start_from_snapshot(snapshot, spec, itself).await.map_err(|error| match error {
-                CreateError::Memory(reason) => NodeError::Memory { incarnation: incarnation.clone(), reason },
-                other => failed(&old, "roll back", other),
-            })?;
+        let (mut ready, spec) = self.start_again_from(from, spec, itself).await.map_err(|error| match error {
+            CreateError::Memory(reason) => NodeError::Memory { incarnation: incarnation.clone(), reason },
+            CreateError::NoMemory(reason) => NodeError::NoMemory { incarnation: incarnation.clone(), reason },
+            other => failed(&old, "roll back", other),
+        })?;
         let new = Incarnation { sandbox: incarnation.sandbox.clone(), execution: ready.record.execution.clone() };
         ready.record.replaces = Some(incarnation.execution.clone());
         // From here on, calls that name the old execution find nothing.
@@ -44,5 +44,16 @@ impl Sandboxes {
         });
         self.remove_replaced(remains).await;
         entered
+    }
+
+    async fn start_again_from(
+        self: &Arc<Self>,
+        from: &InitialSnapshot,
+        spec: SandboxSpec,
+        itself: Relation,
+    ) -> Result<(ReadySandbox, SandboxSpec), CreateError> {
+        let snapshot = self.snapshots.get(&from.id).ok_or_else(|| CreateError::UnknownSnapshot(from.id.clone()))?;
+        let memory = if from.files_only { None } else { self.memory_of(&snapshot)? };
+        self.start_from_snapshot(snapshot, memory, spec, itself).await
     }
 }

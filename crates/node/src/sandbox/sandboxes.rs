@@ -11,6 +11,8 @@ use isopod_wire::{Limits, SandboxId};
 use tokio::sync::mpsc;
 
 use super::build_recipe::is_of_a_build;
+use super::criu_program::CriuProgram;
+use super::memory_trial::MemoryTrial;
 use super::snapshot::Snapshots;
 use super::start_images::StartImages;
 use super::{Inner, Sandbox};
@@ -41,7 +43,8 @@ pub(crate) struct Sandboxes {
     pub(super) snapshots: Snapshots,
     pub(super) start_images: StartImages,
     /// What saves memory, or why it can't be saved here.
-    pub(super) criu: Result<Arc<Criu>, String>,
+    pub(super) criu: CriuProgram,
+    pub(super) memory_trial: MemoryTrial,
     /// How long the memory of a paused sandbox stays in RAM. `None` for as long as it is paused.
     pub(super) save_paused_after: Option<Duration>,
     /// How many paused sandboxes may be saved at the same time.
@@ -89,7 +92,8 @@ impl Sandboxes {
             by_id: Mutex::default(),
             snapshots: Snapshots::default(),
             start_images: StartImages::new(start_images),
-            criu,
+            criu: CriuProgram::new(criu),
+            memory_trial: MemoryTrial::default(),
             save_paused_after,
             saves: tokio::sync::Semaphore::new(MAX_SAVES),
             events,
@@ -169,6 +173,7 @@ impl Sandboxes {
         let is_server = *self.provisioner.home.kind() == HomeKind::Server;
         self.start_images.close();
         self.start_images.wait().await;
+        self.memory_trial.close().await;
         for NodeSandbox { incarnation, spec, .. } in self.list_all().await {
             if (!is_server || is_of_a_build(&spec))
                 && let Err(error) = self.kill(&incarnation).await

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use isopod_wire::Bytes;
-use isopod_wire::node::{Incarnation, NodeState};
+use isopod_wire::node::{Incarnation, NodeState, NotSaved};
 
 use super::{Sandbox, Sandboxes};
 
@@ -19,7 +19,7 @@ type Pause = (Incarnation, u64);
 impl Sandboxes {
     /// Keeps this much of the host's memory free, as far as paused sandboxes have it.
     pub(crate) fn keep_memory_free(self: &Arc<Self>, wanted: Bytes) {
-        if wanted.0 == 0 || self.criu.is_err() {
+        if wanted.0 == 0 || !self.criu.is_usable() {
             return;
         }
         let sandboxes = Arc::downgrade(self);
@@ -33,19 +33,26 @@ impl Sandboxes {
         });
     }
 
-    /// Saves the memory of all paused sandboxes that still have it in RAM. Returns how many could not be saved.
-    pub(crate) async fn save_all_paused(self: &Arc<Self>) -> usize {
-        if self.criu.is_err() {
-            return self.frozen().await.len();
+    /// Saves the memory of all paused sandboxes that still have it in RAM. Returns those that could not be saved.
+    pub(crate) async fn save_all_paused(self: &Arc<Self>) -> Vec<NotSaved> {
+        if let Err(reason) = self.criu.get() {
+            let not_saved = |(sandbox, _): (Arc<Sandbox>, u64)| NotSaved {
+                incarnation: sandbox.incarnation.clone(),
+                reason: reason.clone(),
+            };
+            return self.frozen().await.into_iter().map(not_saved).collect();
         }
         // All of them: one that is being changed or saved now is waited for.
         let all: Vec<Incarnation> = self.by_id().values().map(|sandbox| sandbox.incarnation.clone()).collect();
         let mut saving = tokio::task::JoinSet::new();
         for incarnation in all {
             let sandboxes = Arc::clone(self);
-            saving.spawn(async move { sandboxes.save_in_turn(&incarnation).await });
+            saving.spawn(async move {
+                let reason = sandboxes.save_in_turn(&incarnation).await.err()?;
+                Some(NotSaved { incarnation, reason })
+            });
         }
-        saving.join_all().await.into_iter().filter(|is_saved| !is_saved).count()
+        saving.join_all().await.into_iter().flatten().collect()
     }
 
     /// Ends the processes of all sandboxes, because the host shuts down: its service manager would wait for them, and they take
@@ -74,7 +81,7 @@ impl Sandboxes {
             let mut frozen = self.frozen().await;
             frozen.retain(|(sandbox, _)| !refused.contains(&pause_of(sandbox)));
             let Some((largest, _)) = frozen.into_iter().max_by_key(|(_, memory)| *memory) else { return };
-            if !self.save_in_turn(&largest.incarnation).await {
+            if self.save_in_turn(&largest.incarnation).await.is_err() {
                 refused.insert(pause_of(&largest));
             }
         }

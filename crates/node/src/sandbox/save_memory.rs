@@ -2,10 +2,10 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
-use isopod_checkpoint::{Criu, MEMORY, MemoryError, Save, Saved, Saving, save};
+use isopod_checkpoint::{MEMORY, MemoryError, NoteStopped, Save, Saved, Saving, save};
 use isopod_isolation::launch::RestoredRights;
 use isopod_wire::node::{Incarnation, NodeError, NodeState};
 
@@ -14,25 +14,19 @@ use super::{Inner, Sandbox, Sandboxes};
 use crate::disposal::{Remains, stop};
 
 /// What a dump leaves free on the disk of the state directory.
-const SPACE_LEFT: u64 = 1 << 30;
+pub(super) const SPACE_LEFT: u64 = 1 << 30;
 
 impl Sandboxes {
     /// Why memory cannot be saved on this node.
     pub(crate) fn no_memory_snapshots(&self) -> Option<String> {
-        self.criu.as_ref().err().cloned()
-    }
-
-    /// The program that saves memory.
-    pub(super) fn criu(&self, incarnation: &Incarnation) -> Result<Arc<Criu>, NodeError> {
-        let no = |reason: &String| NodeError::Memory { incarnation: incarnation.clone(), reason: reason.clone() };
-        self.criu.as_ref().map(Arc::clone).map_err(no)
+        self.criu.get().err()
     }
 
     /// Saves the memory of a sandbox that has just been paused, unless it is resumed before.
     pub(crate) fn save_memory_later(self: &Arc<Self>, incarnation: &Incarnation) {
         let Some(sandbox) = self.find(incarnation) else { return };
         let pause = sandbox.pauses.fetch_add(1, Ordering::Relaxed) + 1;
-        let (Some(delay), Ok(_)) = (self.save_paused_after, &self.criu) else { return };
+        let (Some(delay), true) = (self.save_paused_after, self.criu.is_usable()) else { return };
         tokio::spawn(save_after(Arc::downgrade(self), incarnation.clone(), pause, delay));
     }
 
@@ -60,20 +54,23 @@ impl Sandboxes {
         self.end_processes(&sandbox, &mut inner).await
     }
 
-    /// As [`Self::save_memory`], but few at a time. Returns whether nothing of it is left in RAM.
-    pub(super) async fn save_in_turn(&self, incarnation: &Incarnation) -> bool {
-        let Ok(_turn) = self.saves.acquire().await else { return false };
+    /// As [`Self::save_memory`], but few at a time. An error, which is logged, says why its memory is still in RAM.
+    pub(super) async fn save_in_turn(&self, incarnation: &Incarnation) -> Result<(), String> {
+        let Ok(_turn) = self.saves.acquire().await else { return Err("the node is closing".to_owned()) };
         match self.save_memory(incarnation).await {
             Ok(()) => tracing::info!(%incarnation, "saved the memory of a paused sandbox"),
             // It was resumed or removed meanwhile.
             Err(NodeError::NotFound(_) | NodeError::WrongState { .. }) => {}
             Err(error) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(%incarnation, error, "could not save the memory of a paused sandbox");
-                return false;
+                let cause = &error as &dyn std::error::Error;
+                tracing::warn!(%incarnation, error = cause, "could not save the memory of a paused sandbox");
+                return Err(match error {
+                    NodeError::Memory { reason, .. } | NodeError::NoMemory { reason, .. } => reason,
+                    other => isopod_wire::error_chain(&other),
+                });
             }
         }
-        true
+        Ok(())
     }
 
     /// Writes everything to disk, the record last: after a power cut, memory must not meet older files.
@@ -142,10 +139,11 @@ impl Sandboxes {
             let reason = "it has kernel features (isopod.allow), with which memory cannot be saved safely".to_owned();
             return Err(NodeError::Memory { incarnation: incarnation.clone(), reason });
         }
+        let no_memory = |reason| NodeError::NoMemory { incarnation: incarnation.clone(), reason };
         let socket = processes.socket.try_clone().map_err(|error| failed(sandbox, "save the memory of", error))?;
         let saved = save(Save {
             backend: Arc::clone(&self.provisioner.backend),
-            criu: self.criu(incarnation)?,
+            criu: self.criu.get().map_err(no_memory)?,
             init: init.pid,
             pidfd: Arc::clone(&processes.pidfd),
             cgroup: processes.cgroup.clone(),
@@ -155,6 +153,7 @@ impl Sandboxes {
             memory,
             max_memory: inner.record.limits.memory.0,
             rights: RestoredRights { init: init.pid, first_id: processes.slot.first_id(), features },
+            note_stopped: note_stopped(sandbox, inner),
         });
         saved.await.map_err(|error| memory_error(incarnation, error))
     }
@@ -186,6 +185,19 @@ impl Sandboxes {
     }
 }
 
+/// Writes down which processes the next server must leave stopped, if this one dies while it saves.
+fn note_stopped(sandbox: &Sandbox, inner: &Inner) -> NoteStopped {
+    let (record, directory) = (Mutex::new(inner.record.clone()), sandbox.directory.clone());
+    NoteStopped(Arc::new(move |pids| {
+        let mut noted = record.lock().unwrap_or_else(PoisonError::into_inner);
+        if noted.stopped_before_saving == pids {
+            return Ok(());
+        }
+        noted.stopped_before_saving = pids;
+        noted.save(&directory)
+    }))
+}
+
 /// `pause` is the number of the pause, because the sandbox may have been resumed and paused again meanwhile.
 async fn save_after(sandboxes: Weak<Sandboxes>, incarnation: Incarnation, pause: u64, delay: Duration) {
     tokio::time::sleep(delay).await;
@@ -194,7 +206,8 @@ async fn save_after(sandboxes: Weak<Sandboxes>, incarnation: Incarnation, pause:
     if !sandboxes.find(&incarnation).is_some_and(is_same) {
         return;
     }
-    sandboxes.save_in_turn(&incarnation).await;
+    // An error is logged, and the sandbox stays paused as it was.
+    let _ = sandboxes.save_in_turn(&incarnation).await;
 }
 
 /// After a failure they go on, but the sandbox is still paused.

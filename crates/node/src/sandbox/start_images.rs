@@ -149,9 +149,9 @@ impl Sandboxes {
     /// Keeps the image of an earlier process if it can still be used.
     pub(super) async fn keep_start_image(&self, record: Record, directory: &Path) {
         let current = self.template_of(&record).is_ok_and(|template| self.is_current(&record, &template));
-        let opened = match &self.criu {
+        let opened = match self.criu.get() {
             Ok(criu) if current && self.start_images.is_enabled => {
-                StartImage::open(Arc::clone(criu), record.clone(), directory).ok()
+                StartImage::open(criu, record.clone(), directory).ok()
             }
             _ => None,
         };
@@ -181,7 +181,7 @@ impl Sandboxes {
     }
 
     fn makes_start_images(&self, template: &Template) -> bool {
-        self.start_images.is_enabled && self.criu.is_ok() && has_something_to_start(template)
+        self.start_images.is_enabled && self.criu.is_usable() && has_something_to_start(template)
     }
 
     /// Makes the image of a template that has none, once.
@@ -254,7 +254,7 @@ impl Sandboxes {
         template: &Arc<Template>,
         started_in: Duration,
     ) -> Result<Option<StartImageOutcome>, StartImageError> {
-        let Ok(criu) = &self.criu else { return Ok(None) };
+        let Ok(criu) = self.criu.get() else { return Ok(None) };
         if !self.makes_start_images(template) {
             return Ok(None);
         }
@@ -263,7 +263,7 @@ impl Sandboxes {
         let conditions = self.provisioner.start_conditions(template.is_on_host())?;
         let mark = |record: &mut Record| record.start_image = Some(conditions);
         let (record, directory) = self.copy_running(incarnation, true, mark).await.map_err(StartImageError::Save)?;
-        let image = match StartImage::open(Arc::clone(criu), record.clone(), &directory) {
+        let image = match StartImage::open(criu, record.clone(), &directory) {
             Ok(image) => Arc::new(image),
             Err(error) => {
                 self.discard_snapshot(record).await;

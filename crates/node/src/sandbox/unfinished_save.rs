@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use isopod_checkpoint::{MEMORY, wait_until_untraced};
+use isopod_checkpoint::{MEMORY, go_on, wait_until_untraced};
 use isopod_guest_client::Connector;
 use isopod_guest_client::checkpoint::Checkpoint;
 use isopod_wire::node::NodeState;
@@ -28,11 +28,14 @@ impl Sandboxes {
             let _ = tokio::task::spawn_blocking(move || wait_until_untraced(&waiting)).await;
             // On a host without a freezer it was never frozen. A guest that holds nothing refuses, and a hold ends by itself.
             let _ = cgroup.thaw();
-            go_on(&[init]);
+            if let Some(guest) = Pid::from_raw(init.cast_signed()) {
+                // It may have ended.
+                let _ = kill_process(guest, Signal::CONT);
+            }
             if let Ok(guest) = guest {
                 let _ = guest.release().await;
             }
-            go_on(&cgroup.pids());
+            go_on(&cgroup, init, std::mem::take(&mut inner.record.stopped_before_saving));
             if is_paused && let Err(error) = cgroup.freeze() {
                 tracing::warn!(incarnation = %sandbox.incarnation, %error, "cannot freeze a paused sandbox again");
             }
@@ -40,13 +43,5 @@ impl Sandboxes {
             inner.record.saving = false;
             let _ = save(&sandbox, &inner, "finish saving");
         });
-    }
-}
-
-/// Also those that had been stopped before: nobody knows which they were.
-fn go_on(pids: &[u32]) {
-    for pid in pids.iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
-        // It may have ended.
-        let _ = kill_process(pid, Signal::CONT);
     }
 }

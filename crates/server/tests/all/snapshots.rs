@@ -102,7 +102,7 @@ async fn a_snapshot_is_taken_listed_used_and_deleted() {
     for made in futures::future::join_all(calls).await {
         assert_eq!((made.status, &made.json["templateID"]), (201, &json!(template)), "{made:?}");
         let spec = server.node.spec_of(made.json["sandboxID"].as_str().unwrap()).unwrap();
-        assert_eq!((spec.snapshot.as_ref(), spec.template.as_str()), (Some(&kept[0].id), "base"));
+        assert_eq!((spec.snapshot.map(|from| from.id).as_ref(), spec.template.as_str()), (Some(&kept[0].id), "base"));
         assert!(spec.env.contains_key("B") && !spec.env.contains_key("A"), "{:?}", spec.env);
     }
     assert_eq!(client.delete(&format!("/sandboxes/{id}")).await.status, 204);
@@ -132,7 +132,7 @@ async fn a_name_moves_to_the_latest_snapshot_and_tags_keep_earlier_ones() {
     let made_of = async |name: &str| {
         let made = client.post("/v2/sandboxes", json!({ "templateID": name })).await;
         assert_eq!((made.status, &made.json["alias"]), (201, &json!("my-snap")), "{made:?}");
-        server.node.spec_of(made.json["sandboxID"].as_str().unwrap()).unwrap().snapshot.unwrap()
+        server.node.spec_of(made.json["sandboxID"].as_str().unwrap()).unwrap().snapshot.unwrap().id
     };
     let old = made_of("my-snap").await;
     let second = snapshot(client, &id, json!({ "name": "default/my-snap" })).await;
@@ -339,7 +339,53 @@ async fn a_node_that_cannot_save_memory_says_what_to_do_and_keeps_files() {
     *server.node.faults.no_memory.lock().unwrap() = None;
     let memory = take(client, &id, json!({})).await;
     *server.node.faults.no_memory.lock().unwrap() = Some(fix.to_owned());
-    assert_eq!(refused(&rollback(client, &id, &memory).await).0, 501);
+    let created = client.post("/v2/sandboxes", json!({ "templateID": memory })).await;
+    for answer in [rollback(client, &id, &memory).await, created] {
+        let (status, message) = refused(&answer);
+        assert_eq!((status, &answer.json["error_code"]), (501, &json!("memory_snapshots_unavailable")), "{answer:?}");
+        assert!(message.contains(fix) && message.contains("with `memory: false`"), "{message}");
+        assert_eq!(answer.headers["should-retry"], "false");
+    }
+    only_files(&server, &id, &memory).await;
+}
+
+/// A create and a rollback from the files of a snapshot that has memory.
+async fn only_files(server: &Server, id: &str, snapshot: &str) {
+    let client = &server.client;
+    let body = json!({ "templateID": snapshot, "memory": false });
+    for path in ["/v2/sandboxes", "/sandboxes"] {
+        let created = client.post(path, body.clone()).await;
+        assert_eq!(created.status, 201, "{created:?}");
+        let spec = server.node.spec_of(created.json["sandboxID"].as_str().unwrap()).unwrap();
+        assert!(spec.snapshot.unwrap().files_only);
+    }
+    let body = json!({ "snapshotID": snapshot, "memory": false });
+    let back = client.post(&format!("/sandboxes/{id}/rollback"), body).await;
+    assert_eq!(back.status, 204, "{back:?}");
+}
+
+#[tokio::test]
+async fn memory_that_cannot_be_restored_is_a_conflict_that_names_the_files() {
+    let server = Server::start().await;
+    let client = &server.client;
+    let id = server.create(json!({})).await;
+    let memory = take(client, &id, json!({})).await;
+    server.node.faults.restores_fail.store(1, Relaxed);
+    let created = client.post("/v2/sandboxes", json!({ "templateID": memory })).await;
+    *server.node.faults.undumpable.lock().unwrap() = Some("the library libc.so.6 has changed".to_owned());
+    let back = rollback(client, &id, &memory).await;
+    for (answer, code) in [(created, "snapshot_memory_not_restorable"), (back, "memory_not_saved")] {
+        let (status, message) = refused(&answer);
+        assert_eq!((status, &answer.json["error_code"]), (409, &json!(code)), "{answer:?}");
+        assert!(message.contains("libc.so.6 has changed") && message.contains("with `memory: false`"), "{message}");
+    }
+    server.node.faults.restores_fail.store(5, Relaxed);
+    only_files(&server, &id, &memory).await;
+    assert_eq!(server.node.faults.restores_fail.load(Relaxed), 5, "none was attempted");
+    // A template has no memory to leave.
+    let plain = client.post("/v2/sandboxes", json!({ "templateID": "base", "memory": false })).await;
+    assert_eq!(plain.status, 201, "{plain:?}");
+    assert_eq!(client.post("/v2/sandboxes", json!({ "templateID": memory, "memory": "no" })).await.status, 400);
 }
 
 #[tokio::test]

@@ -58,7 +58,7 @@ async fn try_in(node: &Node, state_dir: &Path, with_disk: bool) -> anyhow::Resul
     let cgroup = Cgroups::open(Layout::detect()?, &tag)?.group(incarnation.execution.as_str());
 
     let mut findings = vec![Finding::ok("sandbox", "one was made, and its guest answers")];
-    findings.extend(memory::try_saving(node, &incarnation, &spec).await);
+    findings.extend(memory::try_saving(node).await);
     findings.push(told("memory limit", &format!("{MEMORY} of memory"), try_memory(&guest, &cgroup).await?));
     findings.push(told("cpu limit", "a quarter of a CPU", try_cpu(&guest, &cgroup).await?));
     if with_disk {

@@ -129,7 +129,7 @@ async fn host_shuts_down() -> bool {
 
 /// Sandboxes outlive the server, but not the host. It would wait a minute and a half for those that run.
 async fn save_before_shutdown(node: &Node) {
-    match node.save_paused().await {
+    match node.save_paused().await.len() {
         0 => tracing::info!("the host shuts down; all paused sandboxes are on disk"),
         lost => {
             tracing::warn!(lost, "the host shuts down; some paused sandboxes could not be saved and lose their memory")

@@ -1,7 +1,7 @@
 //! Replaces the life of a running sandbox by one from a snapshot of it. Id, tokens, metadata and deadline stay.
 
 use isopod_store::{Ending, EventType, Level, SnapshotSource, State};
-use isopod_wire::node::{NodeError, PauseMode};
+use isopod_wire::node::{InitialSnapshot, NodeError, PauseMode};
 use serde_json::json;
 
 use super::{Controller, new_life};
@@ -9,6 +9,7 @@ use crate::lifecycle::handle::ActError;
 use crate::lifecycle::rules::{Refusal, Request};
 
 impl Controller {
+    /// Without `has_memory`, only its files are used.
     pub(super) async fn rollback(&mut self, snapshot: SnapshotSource) -> Result<(), ActError> {
         self.decide(Request::Rollback)?;
         let incarnation = self.incarnation()?;
@@ -21,9 +22,9 @@ impl Controller {
             self.life = life;
             return Err(error);
         }
-        let id = snapshot.id;
+        let initial = InitialSnapshot { id: snapshot.id, files_only: !snapshot.has_memory };
         let replaced =
-            self.ask_node_for_memory(move |node| async move { node.rollback(&incarnation, &id).await }).await;
+            self.ask_node_for_memory(move |node| async move { node.rollback(&incarnation, &initial).await }).await;
         self.life = life;
         match replaced {
             Ok(incarnation) => {
@@ -54,7 +55,9 @@ impl Controller {
             // The result of a call that is still running is not known yet: the streams end, and `settle` finds out.
             ActError::NodeTimeout(_) => self.cut_traffic(),
             // It goes on as before.
-            ActError::Node(NodeError::Memory { .. } | NodeError::WrongState { .. }) => self.mark_running().await,
+            ActError::Node(NodeError::Memory { .. } | NodeError::NoMemory { .. } | NodeError::WrongState { .. }) => {
+                self.mark_running().await;
+            }
             // Only the node knows which life there is.
             _ => {
                 self.cut_traffic();

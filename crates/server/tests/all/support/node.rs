@@ -12,9 +12,9 @@ use isopod_wire::build::{
     RemoveTemplateError,
 };
 use isopod_wire::node::{
-    CreateError, DialError, EndReason, Incarnation, NodeApi, NodeError, NodeEvent, NodeSandbox, NodeSnapshot,
-    NodeState, PauseMode, PoolStatus, SandboxSpec, Stream, Target, TemplateInfo, TemplatePoolStatus, TemplateState,
-    Usage,
+    CreateError, DialError, EndReason, Incarnation, InitialSnapshot, NodeApi, NodeError, NodeEvent, NodeSandbox,
+    NodeSnapshot, NodeState, NotSaved, PauseMode, PoolStatus, SandboxSpec, Stream, Target, TemplateInfo,
+    TemplatePoolStatus, TemplateState, Usage,
 };
 use isopod_wire::{Bytes, ExecutionId, INTERPRETER_PORT, NetworkPolicy, SandboxId, SnapshotId};
 use tokio::sync::mpsc;
@@ -154,7 +154,7 @@ impl FakeNode {
             return Err(CreateError::Full("no memory left".to_owned()));
         }
         if let Some(snapshot) = &spec.snapshot {
-            self.restore(snapshot)?;
+            self.restore(&snapshot.id, snapshot.files_only)?;
         }
         if self.faults.create_fails.load(Ordering::Relaxed) {
             return Err(CreateError::Failed("injected".into()));
@@ -166,9 +166,13 @@ impl FakeNode {
         Ok(incarnation)
     }
 
-    fn restore(&self, snapshot: &SnapshotId) -> Result<(), CreateError> {
-        if !self.snapshots.lock().unwrap().contains_key(snapshot) {
-            return Err(CreateError::UnknownSnapshot(snapshot.clone()));
+    fn restore(&self, snapshot: &SnapshotId, files_only: bool) -> Result<(), CreateError> {
+        let has_memory = self.snapshots.lock().unwrap().get(snapshot).map(|kept| kept.has_memory && !files_only);
+        match (has_memory, self.faults.no_memory.lock().unwrap().clone()) {
+            (None, _) => return Err(CreateError::UnknownSnapshot(snapshot.clone())),
+            (Some(false), _) => return Ok(()),
+            (Some(true), Some(reason)) => return Err(CreateError::NoMemory(reason)),
+            (Some(true), None) => {}
         }
         let fails =
             self.faults.restores_fail.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
@@ -198,20 +202,21 @@ impl FakeNode {
                 template: made.found.spec.template.clone(),
                 limits: made.found.spec.limits,
                 made_at: std::time::SystemTime::now(),
-                bytes: Bytes::mib(3),
+                // Only memory counts, as on a real node.
+                bytes: Bytes::mib(if with_memory { 3 } else { 0 }),
             })
         })?;
         self.snapshots.lock().unwrap().insert(id.clone(), taken.clone());
         Ok(taken)
     }
 
-    fn rollback_now(&self, incarnation: &Incarnation, snapshot: &SnapshotId) -> Result<Incarnation, NodeError> {
-        if !self.snapshots.lock().unwrap().contains_key(snapshot) {
+    fn rollback_now(&self, incarnation: &Incarnation, snapshot: &InitialSnapshot) -> Result<Incarnation, NodeError> {
+        if !self.snapshots.lock().unwrap().contains_key(&snapshot.id) {
             let source = "there is no such snapshot".into();
             return Err(NodeError::Failed { what: "roll back", incarnation: incarnation.clone(), source });
         }
         self.fault(&self.faults.resume_fails, "roll back", incarnation)?;
-        if let Some(reason) = self.faults.undumpable.lock().unwrap().clone() {
+        if let (false, Some(reason)) = (snapshot.files_only, self.faults.undumpable.lock().unwrap().clone()) {
             return Err(NodeError::Memory { incarnation: incarnation.clone(), reason });
         }
         let anew = self.next_execution();
@@ -259,11 +264,27 @@ impl FakeNode {
         })
     }
 
+    fn save_paused_now(&self) -> Vec<NotSaved> {
+        let undumpable = self.faults.undumpable.lock().unwrap().clone();
+        let mut made = self.made.lock().unwrap();
+        let frozen = made.values_mut().filter(|made| made.found.state == NodeState::Frozen);
+        let mut not_saved = Vec::new();
+        for made in frozen {
+            match &undumpable {
+                Some(reason) => {
+                    not_saved.push(NotSaved { incarnation: made.found.incarnation.clone(), reason: reason.clone() });
+                }
+                None => made.found.state = NodeState::Saved,
+            }
+        }
+        not_saved
+    }
+
     fn resume_now(&self, incarnation: &Incarnation) -> Result<Incarnation, NodeError> {
         self.fault(&self.faults.resume_fails, "resume", incarnation)?;
         let anew = self.next_execution();
         self.with(incarnation, |made| {
-            if made.found.state == NodeState::Stopped {
+            if matches!(made.found.state, NodeState::Stopped | NodeState::Saved) {
                 made.found.incarnation.execution = anew;
             }
             made.found.state = NodeState::Running;
@@ -346,6 +367,10 @@ impl NodeApi for FakeNode {
         self.slowly(move |node| node.snapshot_now(&life, &id, with_memory)).await
     }
 
+    async fn save_paused(&self) -> Vec<NotSaved> {
+        self.slowly(Self::save_paused_now).await
+    }
+
     async fn snapshots(&self) -> Vec<NodeSnapshot> {
         self.kept_snapshots()
     }
@@ -358,9 +383,9 @@ impl NodeApi for FakeNode {
         Ok(())
     }
 
-    async fn rollback(&self, incarnation: &Incarnation, snapshot: &SnapshotId) -> Result<Incarnation, NodeError> {
-        let (life, id) = (incarnation.clone(), snapshot.clone());
-        self.slowly(move |node| node.rollback_now(&life, &id)).await
+    async fn rollback(&self, incarnation: &Incarnation, snapshot: &InitialSnapshot) -> Result<Incarnation, NodeError> {
+        let (life, snapshot) = (incarnation.clone(), snapshot.clone());
+        self.slowly(move |node| node.rollback_now(&life, &snapshot)).await
     }
 
     async fn set_network(&self, incarnation: &Incarnation, policy: NetworkPolicy) -> Result<(), NodeError> {

@@ -58,7 +58,7 @@ fn of_node_create(error: CreateError) -> BackendError {
     let message = error.to_string();
     match error {
         CreateError::UnknownTemplate(_) | CreateError::UnknownSnapshot(_) => BackendError::NotFound { message },
-        CreateError::Memory(_) => BackendError::Conflict { message },
+        CreateError::Memory(_) | CreateError::NoMemory(_) => BackendError::Conflict { message },
         CreateError::TemplateNotReady { .. } => later(message, BUILDING, Effect::None),
         CreateError::Full(_) => later(message, FULL, Effect::None),
         CreateError::Workspace(_) => later(message, AWAY, Effect::None),
@@ -82,7 +82,9 @@ pub(super) fn of_act(id: &SandboxId, error: ActError) -> BackendError {
         ActError::TeamLimit(refusal) => of_team_limit(refusal),
         ActError::Feature(refusal) => BackendError::Conflict { message: refusal.to_string() },
         ActError::NoMemory(_) => BackendError::Conflict { message: error.to_string() },
-        ActError::Node(error @ NodeError::Memory { .. }) => BackendError::Conflict { message: error.to_string() },
+        ActError::Node(error @ (NodeError::Memory { .. } | NodeError::NoMemory { .. })) => {
+            BackendError::Conflict { message: error.to_string() }
+        }
         ActError::Node(NodeError::NotFound(_)) => of_refusal(id, Refusal::NotFound),
         ActError::Node(NodeError::WrongState { .. }) => of_refusal(id, Refusal::Busy),
         ActError::NodeTimeout(limit) => {
