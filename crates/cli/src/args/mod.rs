@@ -32,7 +32,7 @@ pub(crate) use database::DatabaseArgs;
 pub(crate) use env::{EnvArgs, EnvCommandArgs, EnvShell};
 pub(crate) use image::{ImageArgs, ImageCommand, ImageExportArgs, ImageImportArgs, ImageListArgs, ImagePullArgs};
 pub(crate) use key::{KeyArgs, KeyCommand, KeyCommon, ScopeArg};
-pub(crate) use node::{NodeArgs, NodeCommand};
+pub(crate) use node::{DrainArgs, NodeArgs, NodeCommand};
 pub(crate) use quota::{LimitArgs, QuotaArgs, QuotaCommand};
 pub(crate) use repl::ReplArgs;
 pub(crate) use run::RunArgs;
@@ -128,7 +128,7 @@ pub(crate) enum Command {
     Key(KeyArgs),
     /// Show and set the limits of teams.
     Quota(QuotaArgs),
-    /// List the servers that share a database.
+    /// List the servers that share a database, and take one out of use for maintenance of its host.
     Node(NodeArgs),
     /// Show, export and verify the audit log of the sandbox service.
     Audit(AuditArgs),

@@ -134,6 +134,44 @@ fn a_sandbox_starts_from_the_files_of_a_snapshot_that_has_memory_if_it_is_told_t
     finish(server, &state);
 }
 
+#[test]
+fn a_drained_server_saves_what_is_paused_and_creates_nothing_until_it_is_uncordoned() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let server = start(&state);
+    let (running, paused) = (server.create(&[]), server.create(&[]));
+    let pid = start_program(&server, &paused);
+    server.run(&["pause", &paused]).ok();
+    assert_refused(&server.run(&["node", "drain"]), &["hint: set E2B_API_KEY to an admin key"]);
+    let created = state.isopod().run(&["key", "create", "--local", "--scope", "admin", "--json"]).ok();
+    let admin = parse(&created)["key"].as_str().unwrap().to_owned();
+    let as_admin = |words: &[&str]| {
+        let mut command = state.isopod().command(words);
+        command.env("E2B_API_KEY", &admin).env("E2B_API_URL", server.export("E2B_API_URL"));
+        command.output().unwrap()
+    };
+    let drained = as_admin(&["node", "drain", "--json"]);
+    assert!(drained.status.success(), "{drained:?}");
+    let expected = json!({ "running": [running], "saved": [paused], "notSaved": [] });
+    assert_eq!(parse(&String::from_utf8(drained.stdout).unwrap()), expected);
+    let again = as_admin(&["node", "drain", "--deadline", "1"]);
+    let table = String::from_utf8(again.stdout).unwrap();
+    assert!(again.status.success() && rows(&table)[0] == ["SANDBOX", "STATE", "REASON"], "{table}");
+    let rows: BTreeSet<Vec<&str>> = rows(&table).into_iter().skip(1).collect();
+    assert_eq!(rows, BTreeSet::from([vec![running.as_str(), "running"], vec![paused.as_str(), "saved"]]), "{table}");
+
+    let draining = "this server is being drained for maintenance";
+    assert_refused(&server.run(&["create", "--detach"]), &[draining]);
+    assert_refused(&server.run(&["resume", &paused]), &[draining]);
+    assert_eq!(sh(&server, &running, "echo goes on").ok(), "goes on\n");
+    assert!(as_admin(&["node", "uncordon"]).status.success());
+    server.run(&["resume", &paused]).ok();
+    assert_eq!(program(&server, &paused), pid, "it was only moved to disk");
+    finish(server, &state);
+}
+
 /// The boot id, the address and the id that new commands get. The last one is the sandbox's own id.
 const OWN: &str = "cat /proc/sys/kernel/random/boot_id; hostname -I; echo $E2B_SANDBOX_ID";
 

@@ -146,6 +146,7 @@ async fn running_life(sandbox: &Sandbox, view: Arc<View>) -> Result<Arc<Life>, R
     match sandbox.wake().await {
         Ok(()) => sandbox.view().life.clone().ok_or(Refusal::NotFound(id)),
         Err(ActError::TeamLimit(why)) => Err(Refusal::TeamLimit(id, why.to_string())),
+        Err(ActError::Draining(why)) => Err(Refusal::Draining(id, why)),
         Err(ActError::Feature(why)) => Err(Refusal::Feature(id, why)),
         Err(ActError::Refused(_)) => Err(Refusal::NotFound(id)),
         Err(error) => {

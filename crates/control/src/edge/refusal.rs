@@ -5,6 +5,8 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use isopod_wire::{FeatureError, SandboxId};
 use serde_json::{Value, json};
 
+use crate::lifecycle::{DRAIN_RETRY, Draining};
+
 pub(super) const TRAFFIC_HEADER: &str = "e2b-traffic-access-token";
 
 /// Why a request is refused.
@@ -31,6 +33,8 @@ pub(crate) enum Refusal {
     TooManyConnections(SandboxId),
     /// The request would resume the sandbox, but its team has reached a limit.
     TeamLimit(SandboxId, String),
+    /// The request would resume the sandbox, but the server is being drained.
+    Draining(SandboxId, Draining),
     /// The request would resume the sandbox, but its team may no longer have a kernel feature of it.
     Feature(SandboxId, FeatureError),
     /// The connection failed. The details are in the log.
@@ -51,6 +55,7 @@ impl Refusal {
             // The SDKs report a 502 as a probable timeout of the sandbox. For a 404, they show the message.
             Self::InternalPath | Self::NoInterpreter(_) => StatusCode::NOT_FOUND,
             Self::TooManyConnections(_) | Self::TeamLimit(..) => StatusCode::TOO_MANY_REQUESTS,
+            Self::Draining(..) => StatusCode::SERVICE_UNAVAILABLE,
         }
     }
 
@@ -82,6 +87,7 @@ impl Refusal {
             Self::InternalPath => "not found".to_owned(),
             Self::TooManyConnections(_) => "The sandbox has too many open connections".to_owned(),
             Self::TeamLimit(_, why) => format!("The sandbox cannot be resumed: {why}"),
+            Self::Draining(_, why) => format!("The sandbox cannot be resumed: {why}"),
             Self::Feature(_, why) => format!("The sandbox cannot be resumed: {why}"),
             Self::Unreachable(_) => "The sandbox could not be reached".to_owned(),
         }
@@ -97,9 +103,11 @@ impl Refusal {
             | Self::NoInterpreter(id)
             | Self::TokenMissing(id)
             | Self::TokenInvalid(id) => Some(id),
-            Self::TooManyConnections(id) | Self::TeamLimit(id, _) | Self::Feature(id, _) | Self::Unreachable(id) => {
-                Some(id)
-            }
+            Self::TooManyConnections(id)
+            | Self::TeamLimit(id, _)
+            | Self::Draining(id, _)
+            | Self::Feature(id, _)
+            | Self::Unreachable(id) => Some(id),
             _ => None,
         }
     }
@@ -116,6 +124,9 @@ impl Refusal {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Self::Draining(..) = self {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(DRAIN_RETRY.as_secs()));
+        }
         headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(self.policy()));
         response
     }

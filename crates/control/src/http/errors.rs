@@ -7,7 +7,7 @@ use isopod_api::{ApiError, body_error};
 use isopod_wire::FeatureError;
 use isopod_wire::node::{CreateError, NodeError};
 
-use crate::lifecycle::{ActError, CreateRefusal, Refusal, SnapshotError, TeamLimitReached};
+use crate::lifecycle::{ActError, CreateRefusal, DRAIN_RETRY, Draining, Refusal, SnapshotError, TeamLimitReached};
 use crate::templates::{ContextError, FindError, NameError, PlanError, TooManyBuilds, UploadError};
 
 impl From<TeamLimitReached> for ApiError {
@@ -17,6 +17,13 @@ impl From<TeamLimitReached> for ApiError {
             TeamLimitReached::Rate { wait, .. } => wait,
         };
         Self::new(StatusCode::TOO_MANY_REQUESTS, refusal.to_string()).retry_in(wait)
+    }
+}
+
+impl From<Draining> for ApiError {
+    fn from(refusal: Draining) -> Self {
+        let refused = Self::new(StatusCode::SERVICE_UNAVAILABLE, refusal.to_string());
+        refused.with_code("server_draining").retry_in(DRAIN_RETRY)
     }
 }
 
@@ -36,6 +43,7 @@ impl From<ActError> for ApiError {
         match error {
             ActError::Refused(refusal) => refusal.into(),
             ActError::TeamLimit(refusal) => refusal.into(),
+            ActError::Draining(refusal) => refusal.into(),
             ActError::Feature(refusal) => feature_error(&refusal),
             ActError::Store(error) => error.into(),
             ActError::GuestUnresponsive => {
@@ -96,6 +104,7 @@ impl From<CreateRefusal> for ApiError {
         let message = refusal.to_string();
         match refusal {
             CreateRefusal::TeamLimit(refusal) => refusal.into(),
+            CreateRefusal::Draining(refusal) => refusal.into(),
             CreateRefusal::Network(_) => Self::bad_request(message),
             CreateRefusal::Features(refusal) => feature_error(&refusal),
             CreateRefusal::SessionDiffers(_) => {

@@ -15,6 +15,7 @@ mod logs;
 mod metrics;
 mod network_config;
 mod new_sandbox;
+mod node_drain;
 mod nodes;
 mod sandbox_connect;
 mod sandbox_create;
@@ -58,7 +59,7 @@ pub use file_bodies::{expected_size, file_store, receive, send};
 
 /// The routes of E2B's API.
 pub fn routes() -> Routes<Arc<App>> {
-    sandbox_routes().merge(team_routes()).merge(template_routes()).merge(volume_routes())
+    sandbox_routes().merge(node_routes()).merge(team_routes()).merge(template_routes()).merge(volume_routes())
 }
 
 /// Known routes of E2B that this server does not support. They return 501.
@@ -188,6 +189,27 @@ fn snapshot_routes() -> Routes<Arc<App>> {
             )],
         )
         .may_refuse(&[501])
+}
+
+/// Routes of the server itself, for its operator.
+fn node_routes() -> Routes<Arc<App>> {
+    Routes::new()
+        .route(
+            "/isopod/node/drain",
+            [post(
+                changes(AdminKey, "node.drain"),
+                "Create and resume no sandboxes from now on, and save those that are paused, for admins",
+                node_drain::drain,
+            )],
+        )
+        .route(
+            "/isopod/node/uncordon",
+            [post(
+                changes(AdminKey, "node.uncordon"),
+                "Create and resume sandboxes again, for admins",
+                node_drain::uncordon,
+            )],
+        )
 }
 
 fn team_routes() -> Routes<Arc<App>> {

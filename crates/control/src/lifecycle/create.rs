@@ -17,6 +17,7 @@ use serde_json::json;
 use tracing::{Instrument as _, Span, field};
 
 use super::controller;
+use super::drain::Draining;
 use super::fleet::Fleet;
 use super::handle::Sandbox;
 use super::team_quota::SlotRefusal;
@@ -64,6 +65,8 @@ pub enum CreateRefusal {
     #[error(transparent)]
     TeamLimit(#[from] TeamLimitReached),
     #[error(transparent)]
+    Draining(#[from] Draining),
+    #[error(transparent)]
     Network(#[from] NetworkPolicyError),
     #[error(transparent)]
     Features(#[from] FeatureError),
@@ -98,6 +101,7 @@ impl From<SlotRefusal> for CreateRefusal {
     fn from(refusal: SlotRefusal) -> Self {
         match refusal {
             SlotRefusal::Limit(limit) => Self::TeamLimit(limit),
+            SlotRefusal::Draining(draining) => Self::Draining(draining),
             SlotRefusal::Store(error) => Self::Store(error),
         }
     }

@@ -11,6 +11,7 @@ use isopod_wire::node::{EndReason, Incarnation, NodeApi, NodeEvent};
 use isopod_wire::{FeatureGrants, Limits, SandboxId};
 use tokio_util::sync::CancellationToken;
 
+use super::drain::DrainSwitch;
 use super::handle::Sandbox;
 use super::journal::Journal;
 use super::snapshot::TemporarySnapshots;
@@ -40,6 +41,7 @@ pub struct Fleet {
     creating: Mutex<HashSet<SandboxId>>,
     /// Snapshots of forks in progress, which no row names. Written by the forking task.
     pub(super) temporary_snapshots: TemporarySnapshots,
+    pub(super) draining: DrainSwitch,
 }
 
 /// Marks a sandbox as being created until this is dropped.
@@ -94,6 +96,7 @@ impl Fleet {
             sandboxes: RwLock::default(),
             creating: Mutex::default(),
             temporary_snapshots: Mutex::default(),
+            draining: DrainSwitch::default(),
         }
     }
 

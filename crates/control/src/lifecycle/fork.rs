@@ -29,6 +29,7 @@ impl Fleet {
         count: usize,
         timeout: Duration,
     ) -> Result<Vec<Copy>, ActError> {
+        self.check_admits()?;
         self.check_saves_memory().await?;
         // Only the node has the environment that the sandbox was created with.
         let on_node = self.node.list().await.into_iter().find(|found| found.incarnation.sandbox == *source.id());

@@ -9,6 +9,7 @@ use isopod_wire::{FeatureError, SandboxId, SnapshotId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
+use super::drain::Draining;
 use super::guest_connection::GuestConnection;
 use super::output::Output;
 use super::rules::Refusal;
@@ -77,6 +78,8 @@ pub enum ActError {
     Refused(#[from] Refusal),
     #[error(transparent)]
     TeamLimit(#[from] TeamLimitReached),
+    #[error(transparent)]
+    Draining(#[from] Draining),
     /// The operator no longer lets the team have a kernel feature of the sandbox.
     #[error(transparent)]
     Feature(#[from] FeatureError),
@@ -100,6 +103,7 @@ impl From<SlotRefusal> for ActError {
     fn from(refusal: SlotRefusal) -> Self {
         match refusal {
             SlotRefusal::Limit(limit) => Self::TeamLimit(limit),
+            SlotRefusal::Draining(draining) => Self::Draining(draining),
             SlotRefusal::Store(error) => Self::Store(error),
         }
     }

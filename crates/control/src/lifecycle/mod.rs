@@ -6,6 +6,7 @@
 mod checkpoint;
 mod controller;
 mod create;
+mod drain;
 mod fleet;
 mod fork;
 #[cfg(feature = "fuzzing")]
@@ -29,6 +30,8 @@ mod team_slots;
 
 pub use checkpoint::{CHECKPOINT_PREFIX, RolledBack};
 pub use create::{CreateRefusal, NewSandbox};
+pub(crate) use drain::DrainReport;
+pub use drain::{DRAIN_RETRY, Draining};
 pub use fleet::Fleet;
 pub(crate) use fleet::FleetSettings;
 pub use guest_connection::GuestConnection;

@@ -4,6 +4,7 @@
 use isopod_store::service::{EffectiveQuota, Tiers};
 use isopod_store::{StoreError, TeamId};
 
+use super::drain::Draining;
 use super::fleet::Fleet;
 use super::team_slots::{TeamLimitReached, TeamSlot};
 
@@ -12,6 +13,8 @@ use super::team_slots::{TeamLimitReached, TeamSlot};
 pub(crate) enum SlotRefusal {
     #[error(transparent)]
     Limit(#[from] TeamLimitReached),
+    #[error(transparent)]
+    Draining(#[from] Draining),
     #[error("the store failed")]
     Store(#[from] StoreError),
 }
@@ -33,6 +36,7 @@ impl Fleet {
     }
 
     pub(super) async fn slot_for_create(&self, team: &TeamId) -> Result<TeamSlot, SlotRefusal> {
+        self.check_admits()?;
         let concurrent = self.concurrent_of(team).await?;
         Ok(self.slots.take_for_create(team, concurrent)?)
     }
@@ -43,6 +47,7 @@ impl Fleet {
     }
 
     pub(super) async fn slot_for_resume(&self, team: &TeamId) -> Result<TeamSlot, SlotRefusal> {
+        self.check_admits()?;
         let concurrent = self.concurrent_of(team).await?;
         Ok(self.slots.take_for_resume(team, concurrent)?)
     }

@@ -13,6 +13,7 @@ mod broken_off;
 mod cleanup;
 mod default_mounts;
 mod delivery;
+mod drain;
 mod edge;
 mod executions;
 mod faults;

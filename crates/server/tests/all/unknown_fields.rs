@@ -25,10 +25,12 @@ enum Sender {
 const LEFT_ALONE: [&str; 3] = ["metadata", "envVars", "network"];
 
 /// Routes in E2B's API that no client of E2B sends with fields that Isopod does not know.
-const NOT_SENT: [(&str, &str, &str); 6] = [
+const NOT_SENT: [(&str, &str, &str); 8] = [
     ("POST", "/api-keys", "refuses unknown fields, which could limit a key: see below"),
     ("POST", "/api-keys/{id}/rotate", "Isopod's own"),
     ("POST", "/sandboxes/{id}/rollback", "Isopod's own"),
+    ("POST", "/isopod/node/drain", "Isopod's own"),
+    ("POST", "/isopod/node/uncordon", "Isopod's own"),
     ("GET", "/isopod/templates/{id}/image", "Isopod's own"),
     ("POST", "/isopod/templates/builds", "Isopod's own"),
     ("POST", "/isopod/templates/builds/{build}/cancel", "Isopod's own"),

@@ -2,7 +2,7 @@
 //! and once minimal. The client parses both, and looks for no field that is not described.
 
 use isopod_client::sandbox::{
-    ApiKeyInfo, BegunBuild, BuildLogEntry, BuildProgress, BuildReason, Lifecycle, LogEntry, NewApiKey, NewKey,
+    ApiKeyInfo, BegunBuild, BuildLogEntry, BuildProgress, BuildReason, Drained, Lifecycle, LogEntry, NewApiKey, NewKey,
     SandboxDetail, SandboxInfo, SandboxMetric, SnapshotInfo, TemplateBuild, TemplateInfo,
 };
 use isopod_client::storage::{ListedFile, StorageInfo};
@@ -23,6 +23,7 @@ async fn the_client_reads_what_is_described() {
     agrees::<Lifecycle>(&document, "SandboxLifecycle");
     agrees::<SandboxMetric>(&document, "SandboxMetric");
     agrees::<SnapshotInfo>(&document, "Snapshot");
+    agrees::<Drained>(&document, "Drained");
     agrees::<LogEntry>(&document, "LogEntry");
     agrees::<ApiKeyInfo>(&document, "ApiKey");
     agrees::<ApiKeyInfo>(&document, "RotatedApiKey");

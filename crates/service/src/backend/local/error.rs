@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use isopod_control::lifecycle::{ActError, CreateRefusal, OnceRefusal, Refusal, TeamLimitReached};
+use isopod_control::lifecycle::{ActError, CreateRefusal, DRAIN_RETRY, OnceRefusal, Refusal, TeamLimitReached};
 use isopod_control::templates::FindError;
 use isopod_wire::SandboxId;
 use isopod_wire::node::{CreateError, NodeError};
@@ -41,6 +41,7 @@ pub(super) fn of_create(refusal: CreateRefusal) -> BackendError {
     let message = refusal.to_string();
     match refusal {
         CreateRefusal::TeamLimit(refusal) => of_team_limit(refusal),
+        CreateRefusal::Draining(_) => later(message, DRAIN_RETRY, Effect::None),
         CreateRefusal::Network(_) | CreateRefusal::Features(_) => BackendError::Invalid { message },
         CreateRefusal::Node(error) => of_node_create(error),
         CreateRefusal::NodeTimeout(limit) => {
@@ -80,6 +81,7 @@ pub(super) fn of_act(id: &SandboxId, error: ActError) -> BackendError {
     match error {
         ActError::Refused(refusal) => of_refusal(id, refusal),
         ActError::TeamLimit(refusal) => of_team_limit(refusal),
+        ActError::Draining(refusal) => later(refusal.to_string(), DRAIN_RETRY, Effect::None),
         ActError::Feature(refusal) => BackendError::Conflict { message: refusal.to_string() },
         ActError::NoMemory(_) => BackendError::Conflict { message: error.to_string() },
         ActError::Node(error @ (NodeError::Memory { .. } | NodeError::NoMemory { .. })) => {
