@@ -78,6 +78,15 @@ pub(crate) const SUITES: &[Suite] = &[
         ..PLAIN
     },
     Suite {
+        name: "mcp",
+        tier: Tier::Sdk,
+        arguments: &["tests/mcp/run.py"],
+        given: ISOPOD,
+        choose: Some("--only"),
+        seconds: 120,
+        ..PLAIN
+    },
+    Suite {
         name: "docs",
         tier: Tier::Sdk,
         arguments: &["tests/docs/run.py"],

@@ -7,6 +7,7 @@ mod database;
 mod env;
 mod image;
 mod key;
+mod mcp;
 mod node;
 mod quota;
 mod repl;
@@ -32,6 +33,7 @@ pub(crate) use database::DatabaseArgs;
 pub(crate) use env::{EnvArgs, EnvCommandArgs, EnvShell};
 pub(crate) use image::{ImageArgs, ImageCommand, ImageExportArgs, ImageImportArgs, ImageListArgs, ImagePullArgs};
 pub(crate) use key::{KeyArgs, KeyCommand, KeyCommon, ScopeArg};
+pub(crate) use mcp::{McpArgs, McpClient, McpCommand, McpInstallArgs, McpScope, McpServeArgs};
 pub(crate) use node::{DrainArgs, NodeArgs, NodeCommand};
 pub(crate) use quota::{LimitArgs, QuotaArgs, QuotaCommand};
 pub(crate) use repl::ReplArgs;
@@ -132,6 +134,8 @@ pub(crate) enum Command {
     Node(NodeArgs),
     /// Show, export and verify the audit log of the sandbox service.
     Audit(AuditArgs),
+    /// Serve sandboxes to a coding agent as tools, over standard input and output (MCP).
+    Mcp(Box<McpArgs>),
     /// Manage images in the local store.
     Image(ImageArgs),
     /// Build and manage templates.

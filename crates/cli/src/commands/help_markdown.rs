@@ -35,7 +35,8 @@ fn reference() -> String {
 fn write_command(page: &mut String, command: &Command, parent: &str) {
     let name = format!("{parent} {}", command.get_name());
     let nested: Vec<&Command> = command.get_subcommands().filter(|command| !command.is_hide_set()).collect();
-    if nested.is_empty() {
+    // A command that also works by itself has options of its own.
+    if nested.is_empty() || !command.is_subcommand_required_set() {
         let mut command = command.clone();
         let usage = command.render_usage().to_string().replace("Usage: ", "");
         let about = command.get_about().map(ToString::to_string).unwrap_or_default();

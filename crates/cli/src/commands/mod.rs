@@ -25,6 +25,7 @@ mod key;
 mod kill;
 mod logs;
 mod ls;
+mod mcp;
 mod metrics;
 mod node;
 mod node_config;
@@ -105,6 +106,7 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
         Command::Runs(runs) => block_on(runs::run(runs)),
         Command::Key(key) => block_on(key::run(&state_dir, key)),
         Command::Quota(quota) => block_on(quota::run(quota)),
+        Command::Mcp(mcp) => block_on(mcp::run(*mcp)),
         Command::Node(node) => block_on(node::run(node)),
         Command::Audit(audit) => block_on(audit::run(&state_dir, audit)),
         Command::Spawner(_) | Command::EnvEnter(_) | Command::EnvExec(_) => Ok(ExitCode::FAILURE),
