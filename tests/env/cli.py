@@ -1,7 +1,7 @@
 """A day with the official CLI in version 1.x: `cli.py PROGRAM`, which knows only the key in its environment.
 
-`spawn` and `connect` want a terminal, so they get a pseudo-terminal with somebody who types. `template build` runs `docker`,
-whose result the server does not need. Prints a line for each part that went well.
+`spawn` and `connect` want a terminal, so they get a pseudo-terminal with somebody who types. `template build` runs the `docker`
+that `isopod env` brings. Prints a line for each part that went well.
 """
 
 import json
@@ -22,7 +22,11 @@ PROGRAM = sys.argv[1]
 DEADLINE = 90
 ID = re.compile(r"sandbox ID (i[0-9a-z]+)")
 COLORS = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
-DOCKER = '#!/bin/sh\necho "$1" >> "$(dirname "$0")/calls"\n'
+DOCKERFILE = """FROM debian:12
+ARG GREETING=none
+COPY a.txt scripts /srv/
+RUN echo "$GREETING" > /srv/greeting
+"""
 
 
 class Terminal:
@@ -134,16 +138,17 @@ def a_killed_sandbox_is_gone():
 def a_template_is_built_by_name_listed_spawned_published_and_deleted():
     name = f"old-{uuid.uuid4().hex[:8]}"
     with tempfile.TemporaryDirectory() as place:
-        programs = Path(place, "bin")
-        programs.mkdir()
-        Path(programs, "docker").write_text(DOCKER)
-        Path(programs, "docker").chmod(0o755)
-        Path(place, "e2b.Dockerfile").write_text("FROM debian:12\nRUN echo made > /srv/made\n")
+        Path(place, "e2b.Dockerfile").write_text(DOCKERFILE)
+        Path(place, "a.txt").write_text("a file\n")
+        Path(place, "scripts").mkdir()
+        Path(place, "scripts", "start-up.sh").write_text("echo started\n")
+        Path(place, "scripts", "secret").write_text("stays here\n")
+        Path(place, ".dockerignore").write_text("scripts/secret\n")
         # Any token will do: the server goes by the key, which the CLI sends too.
-        variables = {"PATH": f"{programs}:{os.environ['PATH']}", "E2B_ACCESS_TOKEN": "none"}
-        shown = e2b("template", "build", "--path", place, "--name", name, variables=variables)
-        assert "finished" in shown, shown
-        assert Path(programs, "calls").read_text().split() == ["login", "build", "push"]
+        variables = {"E2B_ACCESS_TOKEN": "none"}
+        arguments = ["--path", place, "--name", name, "--build-arg", "GREETING=hello"]
+        shown = e2b("template", "build", *arguments, variables=variables)
+        assert "finished" in shown and "builds the Dockerfile itself" in shown, shown
         settings = Path(place, "e2b.toml").read_text()
         assert f'template_name = "{name}"' in settings, settings
         template = re.search(r'^template_id = "(\w+)"', settings, re.MULTILINE)[1]
@@ -154,8 +159,11 @@ def a_template_is_built_by_name_listed_spawned_published_and_deleted():
         assert visibility(template, variables) == "Private"
         with Terminal("sandbox", "spawn", name) as terminal:
             terminal.until(ID)
-            terminal.type("cat /srv/made && exit")
-            assert terminal.ended() == 0 and re.search(r"[\r\n]made\r", terminal.shown), repr(terminal.shown)
+            terminal.type("cat /srv/a.txt /srv/greeting && sh /srv/start-up.sh && ls /srv && exit")
+            assert terminal.ended() == 0, repr(terminal.shown)
+            for line in ["a file", "hello", "started"]:
+                assert re.search(rf"[\r\n]{line}\r", terminal.shown), repr(terminal.shown)
+            assert "secret" not in terminal.shown, repr(terminal.shown)
         e2b("template", "delete", "--yes", "--path", place, variables=variables)
         assert visibility(template, variables) is None
 

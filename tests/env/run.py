@@ -90,7 +90,7 @@ def cli_day(version):
 
 def check(server, name, prepare, expected, before):
     with tempfile.TemporaryDirectory() as place:
-        command = [server.isopod, "--state-dir", str(server.state), "env", "--", *prepare(Path(place))]
+        command = [server.isopod, "--state-dir", str(server.state), "env", "--docker", "--", *prepare(Path(place))]
         # A key of E2B's cloud, as such an application has it. The server does not know it.
         environment = {k: v for k, v in os.environ.items() if not k.startswith("E2B_") and not k.lower().endswith("_proxy")}
         environment["E2B_API_KEY"] = "e2b_" + "0" * 40

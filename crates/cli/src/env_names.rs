@@ -79,6 +79,8 @@ pub(crate) const NODE_EXTRA_CA_CERTS: &str = "NODE_EXTRA_CA_CERTS";
 pub(crate) const DENO_CERT: &str = "DENO_CERT";
 /// The user's home, where agents have their configuration.
 pub(crate) const HOME: &str = "HOME";
+/// Where programs are looked for.
+pub(crate) const PATH: &str = "PATH";
 /// The user's shell.
 pub(crate) const SHELL: &str = "SHELL";
 /// From `isopod env` to the process that it becomes: what the command is to see.

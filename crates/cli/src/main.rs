@@ -22,6 +22,9 @@ use clap::Parser;
 use args::{Args, Command};
 
 fn main() -> ExitCode {
+    if commands::docker::is_called(std::env::args_os().next()) {
+        return commands::docker::run();
+    }
     let args = Args::parse();
     // These must stay without threads, so nothing is started before they are told apart.
     match &args.command {

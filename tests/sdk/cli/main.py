@@ -235,7 +235,7 @@ DOCKER = '#!/bin/sh\necho "$1" >> "$(dirname "$0")/calls"\n'
 
 @case("builds", core=True)
 def template_build_with_a_name_builds_in_the_versions_that_have_it(cli):
-    """As the docs say: with a `docker` that does nothing, and any access token."""
+    """As the docs say: with Isopod in the place of `docker`, and any access token."""
     for version in CLI_BUILD_VERSIONS:
         old = Cli(node_project("@e2b/cli", version))
         # With dots, as people write versions.
@@ -243,21 +243,29 @@ def template_build_with_a_name_builds_in_the_versions_that_have_it(cli):
         with tempfile.TemporaryDirectory() as place:
             programs = Path(place, "bin")
             programs.mkdir()
-            Path(programs, "docker").write_text(DOCKER)
-            Path(programs, "docker").chmod(0o755)
-            Path(place, "e2b.Dockerfile").write_text("FROM debian:12\nRUN echo made > /srv/made\n")
+            Path(programs, "docker").symlink_to(os.environ["ISOPOD_SUITE_PROGRAM"])
+            Path(place, "a.txt").write_text("a file\n")
+            Path(place, "secret.txt").write_text("stays here\n")
+            Path(place, ".dockerignore").write_text("secret.txt\n")
+            Path(place, "e2b.Dockerfile").write_text("FROM debian:12\nCOPY *.txt /srv/\nRUN ls /srv > /srv/made\n")
             variables = {"PATH": f"{programs}:{os.environ['PATH']}", "E2B_ACCESS_TOKEN": "none"}
             shown = old.run("template", "build", "--path", place, "--name", name, timeout=300, variables=variables)
             assert "Building sandbox template" in shown and "finished" in shown, shown
             assert f'template_name = "{name}"' in Path(place, "e2b.toml").read_text()
-            assert Path(programs, "calls").read_text().split() == ["login", "build", "push"]
-            # Again, by the e2b.toml that the first build wrote: the same template.
+            # Again, by the e2b.toml that the first build wrote: the same template, with the files of now.
+            Path(place, "a.txt").write_text("a newer file\n")
             again = old.run("template", "build", "--path", place, timeout=300, variables=variables)
             assert "finished" in again, again
+            # A `docker` that sends no files is told what does.
+            Path(programs, "docker").unlink()
+            Path(programs, "docker").write_text("#!/bin/sh\n")
+            Path(programs, "docker").chmod(0o755)
+            failed = old.run("template", "build", "--path", place, timeout=300, variables=variables, code=1)
+            assert "isopod template build" in failed, failed
         assert name in old.run("template", "list", variables={"E2B_ACCESS_TOKEN": "none"}), version
         sandbox = cli.run("sandbox", "create", name, "--detach").strip().splitlines()[-1]
         try:
-            assert cli.run("sandbox", "exec", sandbox, "cat", "/srv/made") == "made\n"
+            assert cli.run("sandbox", "exec", sandbox, "cat", "/srv/a.txt", "/srv/made") == "a newer file\na.txt\nmade\n"
         finally:
             cli.run("sandbox", "kill", sandbox)
         cli.run("template", "delete", "--yes", name)

@@ -138,6 +138,7 @@ class Server:
             clean |= {"SSL_CERT_FILE": str(self.authority), "NODE_EXTRA_CA_CERTS": str(self.authority)}
         if self.saves_memory:
             clean |= {"ISOPOD_SUITE_STATE": str(self.state)}
+        clean |= {"ISOPOD_SUITE_PROGRAM": self.isopod}
         return clean | {"E2B_API_KEY": self.key, "E2B_API_URL": self.url, "E2B_SANDBOX_URL": self.url,
                         "E2B_VOLUME_API_URL": self.url}
 

@@ -21,6 +21,10 @@ pub(crate) struct EnvArgs {
     /// [default: e2b.app].
     #[arg(long = "as", value_name = "DOMAIN", requires = "command")]
     pub(crate) domain_of_command: Option<String>,
+    /// Give the command a `docker` that sends the files of `e2b template build` to the server, even if there is another one
+    /// on PATH. Without one it gets it anyway.
+    #[arg(long, requires = "command")]
+    pub(crate) docker: bool,
     #[command(flatten)]
     pub(crate) database: DatabaseArgs,
     /// API key of the team [default: as root, one that is created for this].

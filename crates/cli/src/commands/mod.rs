@@ -9,6 +9,7 @@ mod cp;
 mod create;
 mod database;
 mod df;
+pub(crate) mod docker;
 mod doctor;
 pub(crate) mod env;
 mod environment;

@@ -45,5 +45,6 @@ pub use runs::{RunEvent, RunEvents};
 pub use snapshot::{ListSnapshots, NewSnapshot, SnapshotInfo};
 pub use template_image::TemplateImage;
 pub use templates::{
-    BegunBuild, BuildLogEntry, BuildProgress, BuildReason, DockerfileBuild, TemplateBuild, TemplateInfo,
+    BegunBuild, BuildContext, BuildLogEntry, BuildProgress, BuildReason, DockerfileBuild, RequestedBuild,
+    TemplateBuild, TemplateInfo,
 };

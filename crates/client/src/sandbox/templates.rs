@@ -98,6 +98,24 @@ pub struct DockerfileBuild {
     pub allow_host_base: bool,
 }
 
+/// A build that was requested with its Dockerfile and is not started yet, as E2B's older CLI does it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestedBuild {
+    /// The template's id.
+    pub template: String,
+    /// The build's id.
+    pub build: String,
+}
+
+/// What is sent along with the files of a requested build.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BuildContext {
+    /// Values for `ARG`s.
+    pub args: Vec<(String, String)>,
+    /// Whether to ignore results of earlier builds.
+    pub no_cache: bool,
+}
+
 /// A build that was started.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -230,6 +248,23 @@ impl Client {
         self.upload(Method::POST, &path, headers, context.into().into_body(), UPLOAD_TIMEOUT).await?.parse()
     }
 
+    /// Sends the files that the Dockerfile of a requested build copies: a tar archive, optionally compressed with gzip. Only
+    /// Isopod's servers support this.
+    ///
+    /// # Errors
+    /// [`ApiError::NotFound`] if there is no such build, [`ApiError::Conflict`] if it was started already.
+    pub async fn send_build_context(
+        &self,
+        build: &RequestedBuild,
+        wanted: &BuildContext,
+        context: impl Into<Upload>,
+    ) -> Result<(), ApiError> {
+        let headers = HeaderMap::from_iter([(header::CONTENT_TYPE, HeaderValue::from_static("application/x-tar"))]);
+        let (template, build) = (encode(&build.template), encode(&build.build));
+        let path = wanted.query().behind(&format!("/isopod/templates/{template}/builds/{build}/context"));
+        self.upload(Method::PUT, &path, headers, context.into().into_body(), UPLOAD_TIMEOUT).await.map(drop)
+    }
+
     /// Returns the progress of a build, and its log after the first `offset` lines.
     ///
     /// # Errors
@@ -251,6 +286,16 @@ impl Client {
             Err(ApiError::Conflict { .. }) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+}
+
+impl BuildContext {
+    fn query(&self) -> Query {
+        let mut query = Query::new();
+        for (name, value) in &self.args {
+            query = query.with("arg", &format!("{name}={value}"));
+        }
+        query.with_some("no_cache", self.no_cache.then_some("1"))
     }
 }
 

@@ -35,6 +35,7 @@ mod teams;
 mod template_build;
 mod template_change;
 mod template_context;
+mod template_context_upload;
 mod template_files;
 mod template_image;
 mod template_status;
@@ -388,6 +389,14 @@ fn build_routes() -> Routes<Arc<App>> {
                 changes(TeamKey, "template.build"),
                 "Start a build from the requested Dockerfile (version 1)",
                 template_build::start_legacy,
+            )],
+        )
+        .route(
+            "/isopod/templates/{id}/builds/{build}/context",
+            [put(
+                changes(TeamKey, "template.send_context"),
+                "Send the files that a requested Dockerfile copies (a tar archive)",
+                template_context_upload::upload,
             )],
         )
         .route(

@@ -1,6 +1,7 @@
 //! Requests and starts builds, in the current form (`/v3/templates`, then `/v2/…/builds/{build}`) and in two older
 //! ones. A request returns ids. Starting the build provides the steps.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
@@ -133,13 +134,21 @@ pub(super) async fn start_legacy(
     Path((id, build)): Path<(String, String)>,
 ) -> Result<Begun, ApiError> {
     let build = find_build(&app.catalogue, &caller, &id, &build).await?;
-    let legacy = build.legacy.as_deref().and_then(|text| serde_json::from_str::<LegacyBuild>(text).ok());
-    let legacy = legacy.ok_or_else(|| ApiError::bad_request("this build was requested without a Dockerfile"))?;
-    let source = legacy_source(&legacy);
+    let legacy = legacy_of(&build)?;
+    let (context, args, force, permit) = match app.catalogue.waiting.take(&build.id) {
+        Some(sent) => (Some(sent.context), sent.args, sent.force, sent.permit),
+        None => (None, BTreeMap::new(), false, app.catalogue.builds.permit(&caller.team)?),
+    };
+    let source = legacy_source(&legacy, context.as_ref().map(|context| context.path.clone()), args);
     let (start_cmd, ready_cmd) = (given(legacy.start_cmd), given(legacy.ready_cmd));
-    let spec = BuildSpec { start_cmd, ready_cmd, ..spec(&app, &caller, &build, source) };
-    let permit = app.catalogue.builds.permit(&caller.team)?;
-    begin(&app.catalogue, Job { team: caller.team, build, spec, context: None, _permit: permit }).await
+    let spec = BuildSpec { force, start_cmd, ready_cmd, ..spec(&app, &caller, &build, source) };
+    begin(&app.catalogue, Job { team: caller.team, build, spec, context, _permit: permit }).await
+}
+
+/// What was sent with the request for a build of version 1.
+pub(super) fn legacy_of(build: &Build) -> Result<LegacyBuild, ApiError> {
+    let legacy = build.legacy.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    legacy.ok_or_else(|| ApiError::bad_request("this build was requested without a Dockerfile"))
 }
 
 /// `POST /isopod/templates/builds/{build}/cancel`
@@ -255,7 +264,11 @@ pub(super) async fn begin(catalogue: &Catalogue, job: Job) -> Result<Begun, ApiE
     if catalogue.builds.start(job).await? {
         return Ok(Empty);
     }
-    Err(ApiError::conflict("this build was already started"))
+    Err(already_started())
+}
+
+pub(super) fn already_started() -> ApiError {
+    ApiError::conflict("this build was already started")
 }
 
 /// Returns the command unless it is blank.

@@ -12,7 +12,7 @@ use isopod_wire::build::{BuildSource, BuildSpec, DockerfileSource};
 
 use super::app::App;
 use super::template_build::{RequestBuild, Requested, begin, given, register, requested, spec};
-use crate::templates::{Context, ContextError, Job, Reservation, unpack_context};
+use crate::templates::{Context, ContextError, Job, Part, Reservation, unpack_context};
 
 pub(super) enum BuildContext {}
 
@@ -61,22 +61,17 @@ pub(super) async fn build(
     let context = app.catalogue.uploads.context(&build.id);
     let unpacked = {
         let (context, file) = (context.clone(), file.clone());
-        tokio::task::spawn_blocking(move || {
-            let text = unpack(archive.path(), &context, &file, &held)?;
-            drop(archive);
-            held.give_back_some(size);
-            Ok((text, held))
+        unpack_part(archive, size, held, move |archive, held| {
+            unpack(archive, &context, held)?;
+            read_dockerfile(&context, &file).inspect_err(|_| {
+                let _ = std::fs::remove_dir_all(&context);
+            })
         })
         .await
     };
     let (text, held) = match unpacked {
-        Ok(Ok(unpacked)) => unpacked,
-        Ok(Err(error)) => return Err(fail(&app.catalogue.store, &build.id, error).await),
-        Err(_) => {
-            return Err(
-                fail(&app.catalogue.store, &build.id, ApiError::bad_request("the context could not be read")).await
-            );
-        }
+        Ok(unpacked) => unpacked,
+        Err(error) => return Err(fail(&app.catalogue.store, &build.id, error).await),
     };
     let source = BuildSource::Dockerfile(DockerfileSource {
         context: Some(context.clone()),
@@ -100,7 +95,7 @@ pub(super) async fn build(
     Ok(Accepted(answer))
 }
 
-fn is_set(query: &Query<BuildContext>, name: &str) -> bool {
+pub(super) fn is_set<P: QueryParams>(query: &Query<P>, name: &str) -> bool {
     matches!(query.text(name), Some("1" | "true"))
 }
 
@@ -113,11 +108,24 @@ async fn fail(store: &Store, build: &str, error: ApiError) -> ApiError {
     error
 }
 
-fn unpack(archive: &Path, context: &Path, file: &str, held: &Reservation) -> Result<String, ApiError> {
-    unpack_context(archive, context, MAX_UNPACKED, &|bytes| held.take(bytes))?;
-    read_dockerfile(context, file).inspect_err(|_| {
-        let _ = std::fs::remove_dir_all(context);
-    })
+/// Runs `unpack` in a thread of its own, and removes the archive afterwards.
+pub(super) async fn unpack_part<T: Send + 'static>(
+    archive: Part,
+    size: u64,
+    held: Reservation,
+    unpack: impl FnOnce(&Path, &Reservation) -> Result<T, ApiError> + Send + 'static,
+) -> Result<(T, Reservation), ApiError> {
+    let unpacking = tokio::task::spawn_blocking(move || {
+        let unpacked = unpack(archive.path(), &held)?;
+        drop(archive);
+        held.give_back_some(size);
+        Ok((unpacked, held))
+    });
+    unpacking.await.unwrap_or_else(|_| Err(ApiError::bad_request("the context could not be read")))
+}
+
+pub(super) fn unpack(archive: &Path, context: &Path, held: &Reservation) -> Result<(), ApiError> {
+    Ok(unpack_context(archive, context, MAX_UNPACKED, &|bytes| held.take(bytes))?)
 }
 
 const MAX_UNPACKED: u64 = 16 << 30;
@@ -146,7 +154,7 @@ fn check_inside(file: &str) -> Result<(), ApiError> {
     if inside { Ok(()) } else { Err(ApiError::bad_request("dockerfile must be a path inside the context")) }
 }
 
-fn argument(text: &str) -> Result<(String, String), ApiError> {
+pub(super) fn argument(text: &str) -> Result<(String, String), ApiError> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(ApiError::bad_request(format!("arg: {text:?} is not KEY=VALUE"))),

@@ -2,6 +2,7 @@
 //! them are understood.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use isopod_store::{StoreError, TeamId};
 use isopod_wire::build::{BuildFrom, BuildSource, BuildStep, DockerfileSource, RegistryAuth, StepError};
@@ -143,13 +144,17 @@ pub(crate) fn is_files_hash(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
-/// A Dockerfile without a context.
-pub(crate) fn legacy_source(legacy: &LegacyBuild) -> BuildSource {
+/// A Dockerfile with the files that the client has sent, if any.
+pub(crate) fn legacy_source(
+    legacy: &LegacyBuild,
+    context: Option<PathBuf>,
+    args: BTreeMap<String, String>,
+) -> BuildSource {
     BuildSource::Dockerfile(DockerfileSource {
-        context: None,
+        context,
         name: "Dockerfile".to_owned(),
         text: legacy.dockerfile.clone(),
-        args: BTreeMap::new(),
+        args,
         target: None,
         auth: None,
     })

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use isopod_store::clock::Timestamp;
 use isopod_store::{Build, BuildLine, BuildReason, BuildStatus, Level, Store, StoreError, TeamId};
@@ -91,9 +91,10 @@ impl Builds {
 
     /// Queues a requested build. Returns `false` if it was already started.
     pub(crate) async fn start(self: &Arc<Self>, job: Job) -> Result<bool, StoreError> {
-        if !self.store.advance_build(&job.build.id, BuildStatus::Requested, BuildStatus::Queued).await? {
+        let advanced = self.store.advance_build(&job.build.id, BuildStatus::Requested, BuildStatus::Queued).await;
+        if !matches!(advanced, Ok(true)) {
             remove_context(job.context.as_ref()).await;
-            return Ok(false);
+            return advanced;
         }
         let cancel = self.stop.child_token();
         self.lock().insert(job.build.id.clone(), cancel.clone());
@@ -255,7 +256,7 @@ fn line_of(event: BuildEvent) -> BuildLine {
     BuildLine { at: Timestamp::from(event.at), level, step: Some(event.phase.to_string()), message }
 }
 
-async fn remove_context(context: Option<&Context>) {
+pub(super) async fn remove_context(context: Option<&Context>) {
     let Some(Context { path, held }) = context else { return };
     match tokio::fs::remove_dir_all(path).await {
         Ok(()) => held.give_back(),
@@ -301,5 +302,6 @@ async fn clean_up(catalogue: &Catalogue) -> Result<(), StoreError> {
     catalogue.store.drop_stale_requests(now.minus(REQUESTS_KEPT)).await?;
     let kept = catalogue.builds.limits.uploads_kept;
     catalogue.uploads.forget_old(&catalogue.store, now.minus(kept)).await?;
+    catalogue.waiting.forget_old(Instant::now()).await;
     catalogue.builds.discard_leftovers().await
 }

@@ -13,11 +13,13 @@ use super::builds::Builds;
 use super::limits::BuildLimits;
 use super::name::{NameError, Reference, is_build_id};
 use super::uploads::Uploads;
+use super::waiting_contexts::WaitingContexts;
 
 /// The state that handlers of template routes share.
 pub struct Catalogue {
     pub(crate) store: Store,
     pub(crate) uploads: Uploads,
+    pub(crate) waiting: WaitingContexts,
     pub(crate) builds: Arc<Builds>,
     pub(crate) node: Arc<dyn NodeApi>,
     /// For templates without limits of their own.
@@ -122,6 +124,7 @@ impl Catalogue {
         let builds = Builds::new(store.clone(), Arc::clone(&node), build_limits, stop);
         Self {
             uploads: Uploads::new(store.directory().join("uploads"), build_limits),
+            waiting: WaitingContexts::default(),
             builds: Arc::new(builds),
             store,
             node,

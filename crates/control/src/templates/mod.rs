@@ -14,6 +14,7 @@ mod limits;
 mod log_allowance;
 mod name;
 mod uploads;
+mod waiting_contexts;
 
 pub(crate) use build_context::{ContextError, unpack_context};
 pub(crate) use build_plan::{LegacyBuild, PlanError, StartBuild, is_files_hash, legacy_source, plan_steps};
@@ -24,4 +25,5 @@ pub(crate) use ledger::Reservation;
 pub use limits::BuildLimits;
 pub use name::NameError;
 pub(crate) use name::{DEFAULT_TAG, Reference, parse_tag};
-pub(crate) use uploads::UploadError;
+pub(crate) use uploads::{Part, UploadError};
+pub(crate) use waiting_contexts::WaitingContext;

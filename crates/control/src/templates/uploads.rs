@@ -99,6 +99,11 @@ impl Uploads {
         self.dir.join("files").join(&team.0).join(hash)
     }
 
+    /// Returns a path for a context that waits for its build. Each upload has its own.
+    pub(crate) fn waiting_context(&self, build: &str) -> PathBuf {
+        self.contexts().join(format!("{build}-{}", new_token().0))
+    }
+
     /// Returns the path for the context of a build.
     pub(crate) fn context(&self, build: &str) -> PathBuf {
         self.contexts().join(build)

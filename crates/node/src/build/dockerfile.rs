@@ -40,6 +40,9 @@ struct StageState {
     args: BTreeMap<String, String>,
 }
 
+/// Clients of version 1 send only the Dockerfile.
+const NO_CONTEXT: &str = "the client sent no files to copy from; build with `isopod template build`, \
+                          or with `isopod env --docker -- e2b template build`";
 /// The warning for ENTRYPOINT and CMD.
 const NOT_RUN_BUT_EXPORTED: &str =
     "sandboxes do not run it; they run the template's start command. Exported images have it";
@@ -367,7 +370,7 @@ impl Build<'_> {
 
     fn context(&self, source: &DockerfileSource, exclude: &[String]) -> Result<Source, StepError> {
         let failed = |error| StepError::invalid(format!("could not read the context: {error}"));
-        let context = source.context.as_ref().ok_or_else(|| StepError::invalid("there is no context to copy from"))?;
+        let context = source.context.as_ref().ok_or_else(|| StepError::invalid(NO_CONTEXT))?;
         let view = View::of_directory(context).map_err(failed)?;
         let own = Path::new(&source.name).file_name().map(|name| name.to_string_lossy().into_owned());
         let own = own.map(|name| view.read_small(&format!("{name}.dockerignore"))).unwrap_or_default();

@@ -25,7 +25,7 @@ enum Sender {
 const LEFT_ALONE: [&str; 3] = ["metadata", "envVars", "network"];
 
 /// Routes in E2B's API that no client of E2B sends with fields that Isopod does not know.
-const NOT_SENT: [(&str, &str, &str); 8] = [
+const NOT_SENT: [(&str, &str, &str); 9] = [
     ("POST", "/api-keys", "refuses unknown fields, which could limit a key: see below"),
     ("POST", "/api-keys/{id}/rotate", "Isopod's own"),
     ("POST", "/sandboxes/{id}/rollback", "Isopod's own"),
@@ -33,6 +33,7 @@ const NOT_SENT: [(&str, &str, &str); 8] = [
     ("POST", "/isopod/node/uncordon", "Isopod's own"),
     ("GET", "/isopod/templates/{id}/image", "Isopod's own"),
     ("POST", "/isopod/templates/builds", "Isopod's own"),
+    ("PUT", "/isopod/templates/{id}/builds/{build}/context", "Isopod's own"),
     ("POST", "/isopod/templates/builds/{build}/cancel", "Isopod's own"),
 ];
 

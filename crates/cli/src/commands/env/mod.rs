@@ -44,7 +44,8 @@ pub(super) async fn run(state_dir: &Path, args: EnvArgs) -> anyhow::Result<ExitC
     }
     let names = names_of(&found)?;
     let domain = choose_domain(&names, args.domain_of_command.as_deref())?;
-    let plan = Plan::new(&names, |name| std::env::var_os(name))?;
+    let mut plan = Plan::new(&names, |name| std::env::var_os(name))?;
+    plan.has_docker |= args.docker;
     become_supervisor(&found, &domain, &plan, &args)
 }
 

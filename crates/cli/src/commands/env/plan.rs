@@ -3,12 +3,14 @@
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use isopod_client::sandbox::ServedNames;
 use serde::{Deserialize, Serialize};
 
+use crate::commands::docker;
 use crate::commands::tls::system_bundle;
 use crate::env_names;
 use crate::failure::Hint;
@@ -33,6 +35,8 @@ pub(super) struct Plan {
     pub(super) bundles: Vec<PathBuf>,
     /// That of the system, for variables that are not set.
     pub(super) system_bundle: PathBuf,
+    /// Whether `docker` is our stand-in for it.
+    pub(super) has_docker: bool,
 }
 
 impl Plan {
@@ -50,7 +54,8 @@ impl Plan {
             }
         }
         let ServedNames { domains, address, authority } = names.clone();
-        Ok(Self { address, domains, authority, bundles, system_bundle })
+        let has_docker = !is_on_path(docker::NAME, variable(env_names::PATH));
+        Ok(Self { address, domains, authority, bundles, system_bundle, has_docker })
     }
 
     pub(super) fn to_text(&self) -> anyhow::Result<String> {
@@ -61,6 +66,13 @@ impl Plan {
         let text = std::env::var(env_names::ENV_PLAN).context("this is for isopod env to start")?;
         serde_json::from_str(&text).context("this is for isopod env to start")
     }
+}
+
+fn is_on_path(program: &str, path: Option<OsString>) -> bool {
+    let mut directories = path.as_ref().map(std::env::split_paths).into_iter().flatten();
+    directories.any(|directory| {
+        directory.join(program).metadata().is_ok_and(|found| found.is_file() && found.mode() & 0o111 != 0)
+    })
 }
 
 /// The file that a variable names, if it can be read: one that cannot be read is of no use to the command either.

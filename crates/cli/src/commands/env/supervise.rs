@@ -23,7 +23,7 @@ const LOOK_AGAIN: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 pub(super) fn supervise(command: &[OsString], view: &View) -> anyhow::Result<ExitStatus> {
     let signals = Signals::take(&PASSED_ON.map(Signal::as_raw)).context("could not wait for signals")?;
     let changes = watch(view).context("could not watch the files of the resolver")?;
-    let mut child = start(command).context("could not start the command")?;
+    let mut child = start(command, view.path()?).context("could not start the command")?;
     let pid = Pid::from_child(&child);
     let ended = pidfd_open(pid, PidfdFlags::empty()).context("could not wait for the command")?;
     loop {
@@ -37,9 +37,10 @@ pub(super) fn supervise(command: &[OsString], view: &View) -> anyhow::Result<Exi
     }
 }
 
-fn start(command: &[OsString]) -> io::Result<Child> {
+fn start(command: &[OsString], path: Option<OsString>) -> io::Result<Child> {
     let mut starting = Command::new("/proc/self/exe");
-    starting.arg("__env-exec").arg("--").args(command).env_remove(env_names::ENV_PLAN).spawn()
+    starting.arg("__env-exec").arg("--").args(command).env_remove(env_names::ENV_PLAN);
+    starting.envs(path.map(|path| (env_names::PATH, path))).spawn()
 }
 
 fn watch(view: &View) -> io::Result<OwnedFd> {

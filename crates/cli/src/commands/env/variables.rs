@@ -70,6 +70,7 @@ mod tests {
             authority: String::new(),
             bundles: Vec::new(),
             system_bundle: "/etc/bundle.pem".into(),
+            has_docker: false,
         }
     }
 

@@ -1,7 +1,10 @@
 //! The command's view of files: another resolver, no caches of names before it, and one more authority to trust. The files
 //! are in a file system of their own, which ends with the last process that sees it.
 
+use std::ffi::OsString;
 use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -9,6 +12,8 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
 use super::cover::Cover;
 use super::plan::Plan;
+use crate::commands::docker;
+use crate::env_names;
 use crate::failure::Hint;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
@@ -20,12 +25,14 @@ const NAME_CACHE: &str = "/var/run/nscd";
 pub(super) struct View {
     directory: PathBuf,
     covers: Vec<Cover>,
+    /// A directory with the command's `docker`, if that is our stand-in.
+    programs: Option<PathBuf>,
 }
 
 impl View {
     /// Makes it, in mounts that are this process' own.
     pub(super) fn make(plan: &Plan) -> anyhow::Result<Self> {
-        let mut view = Self { directory: private_directory()?, covers: Vec::new() };
+        let mut view = Self { directory: private_directory()?, covers: Vec::new(), programs: None };
         view.cover_file(Path::new(RESOLV_CONF), "resolv.conf", |text| resolv_conf(text, plan))?;
         // Without the file, the C library asks DNS, too.
         if Path::new(NSSWITCH).exists() {
@@ -39,6 +46,9 @@ impl View {
             fs::create_dir(&source).context("could not make an empty directory")?;
             view.covers.push(Cover { source, target: NAME_CACHE.into() });
         }
+        if plan.has_docker {
+            view.programs = Some(add_docker(&view.directory).context("could not make a docker for the command")?);
+        }
         for cover in &view.covers {
             cover.ensure().map_err(|error| {
                 let what = format!("could not let the command see another {}", cover.target.display());
@@ -46,6 +56,14 @@ impl View {
             })?;
         }
         Ok(view)
+    }
+
+    /// Where the command looks for programs, if not where this one does.
+    pub(super) fn path(&self) -> anyhow::Result<Option<OsString>> {
+        let Some(programs) = &self.programs else { return Ok(None) };
+        let before = std::env::var_os(env_names::PATH).unwrap_or_default();
+        let all = [programs.clone()].into_iter().chain(std::env::split_paths(&before));
+        Ok(Some(std::env::join_paths(all).context("could not add a directory to PATH")?))
     }
 
     /// Mounts again what somebody outside has replaced.
@@ -94,6 +112,14 @@ fn private_directory() -> anyhow::Result<PathBuf> {
     Ok(directory)
 }
 
+/// This program under another name. Nothing is executed from the directory itself, which does not allow it.
+fn add_docker(directory: &Path) -> io::Result<PathBuf> {
+    let programs = directory.join("bin");
+    fs::create_dir(&programs)?;
+    symlink(std::env::current_exe()?, programs.join(docker::NAME))?;
+    Ok(programs)
+}
+
 /// Ours is the only resolver: the C library would ask others when it is slow, and they would say that there is no such name.
 fn resolv_conf(text: &str, plan: &Plan) -> String {
     let is_kept = |line: &&str| matches!(line.split_ascii_whitespace().next(), Some("search" | "domain" | "options"));
@@ -120,6 +146,7 @@ mod tests {
             authority: String::new(),
             bundles: Vec::new(),
             system_bundle: PathBuf::new(),
+            has_docker: false,
         };
         let text = "# nameserver\nnameserver 192.0.2.1\n\tsearch corp.example\noptions edns0\nnameserver ::1\n";
         assert_eq!(resolv_conf(text, &plan), "nameserver 127.80.1.2\n\tsearch corp.example\noptions edns0\n");

@@ -42,7 +42,7 @@ pub(super) async fn run(args: TemplateBuildArgs) -> anyhow::Result<ExitCode> {
     };
     let wanted = wanted(&args, &project)?;
     let client = client(&args.server)?;
-    let context = pack::pack(&project.dir, &project.ignore, &project.dockerfile)?;
+    let context = pack::pack(&project.dir, &project.ignore, Some(&project.dockerfile))?;
     let context = Upload::reader(tokio::fs::File::from_std(context));
     let begun = client.build_dockerfile(&wanted, context).await.map_err(advise)?;
     let mut progress = Progress { steps: project.steps, is_terminal: std::io::stderr().is_terminal(), at: 0 };

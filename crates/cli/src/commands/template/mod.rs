@@ -21,6 +21,11 @@ use crate::privilege::require_root;
 
 pub(super) use recipe::explain;
 
+/// Packs what `.dockerignore` leaves of a directory, as the context of a build whose Dockerfile the server has.
+pub(super) fn pack_directory(dir: &Path) -> anyhow::Result<std::fs::File> {
+    pack::pack(dir, &project::read_ignore(dir)?, None)
+}
+
 pub(super) async fn run(state_dir: &Path, args: TemplateArgs) -> anyhow::Result<ExitCode> {
     match args.command {
         TemplateCommand::Init(args) => init::run(&args),

@@ -18,12 +18,14 @@ pub(super) struct Entry {
     pub(super) name: String,
 }
 
-/// Packs a directory into a file that has no name: it is gone when it is closed. The Dockerfile is always in it.
-pub(super) fn pack(dir: &Path, ignore: &IgnoreRules, dockerfile: &str) -> anyhow::Result<File> {
+/// Packs a directory into a file that has no name: it is gone when it is closed. The Dockerfile is in it whatever is ignored.
+pub(super) fn pack(dir: &Path, ignore: &IgnoreRules, dockerfile: Option<&str>) -> anyhow::Result<File> {
     let mut archive = tar::Builder::new(GzEncoder::new(nameless()?, Compression::fast()));
     archive.follow_symlinks(false);
     let mut entries = entries(dir, ignore)?;
-    if !entries.iter().any(|entry| entry.name == dockerfile) {
+    if let Some(dockerfile) = dockerfile
+        && !entries.iter().any(|entry| entry.name == dockerfile)
+    {
         entries.push(Entry { path: dir.join(dockerfile), name: dockerfile.to_owned() });
     }
     for entry in entries {
@@ -99,7 +101,7 @@ mod tests {
         std::os::unix::fs::symlink("/etc/passwd", dir.path().join("link")).unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(dir.path().join("socket")).unwrap();
         let ignore = IgnoreRules::parse("node_modules\n**/*.log\n!app/keep.log\n*.Dockerfile\n").unwrap();
-        let file = pack(dir.path(), &ignore, "e2b.Dockerfile").unwrap();
+        let file = pack(dir.path(), &ignore, Some("e2b.Dockerfile")).unwrap();
         let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(file));
         let names: BTreeSet<String> = archive
             .entries()

@@ -136,7 +136,7 @@ fn line_of_key(dir: &Path, key: &str) -> usize {
     text.lines().position(|line| line.trim_start().starts_with(key)).map_or(1, |index| index + 1)
 }
 
-fn read_ignore(dir: &Path) -> anyhow::Result<IgnoreRules> {
+pub(super) fn read_ignore(dir: &Path) -> anyhow::Result<IgnoreRules> {
     match std::fs::read_to_string(dir.join(".dockerignore")) {
         Ok(text) => IgnoreRules::parse(&text).context("could not use .dockerignore"),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(IgnoreRules::default()),
