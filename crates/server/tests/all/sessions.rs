@@ -309,9 +309,11 @@ async fn tools_read_write_and_list_the_files_of_a_run() {
     let server = Server::start().await;
     let listed = server.client.get("/runtime/tools").await.json;
     let names: Vec<&str> = listed["tools"].as_array().unwrap().iter().map(|t| t["name"].as_str().unwrap()).collect();
-    for name in ["execute_python", "run_command", "read_file", "write_file", "list_files"] {
-        assert!(names.contains(&name), "{name}");
-    }
+    assert_eq!(names, ["execute_python", "execute_code", "run_command", "read_file", "write_file", "list_files"]);
+    let required = |tool: &Value| tool["parameters"]["required"].clone();
+    let required: Vec<Value> = listed["tools"].as_array().unwrap().iter().map(required).collect();
+    let expected = json!([["code"], ["code", "language"], ["command"], ["filename"], ["filename", "content"], []]);
+    assert_eq!(json!(required), expected);
     let call = |name: &str, arguments: Value| {
         let (client, path) = (server.client.clone(), format!("/runtime/r/tools/{name}"));
         async move { client.post(&path, arguments).await }
@@ -319,6 +321,8 @@ async fn tools_read_write_and_list_the_files_of_a_run() {
     let unknown = call("web_search", json!({ "query": "x" })).await;
     assert_eq!((unknown.status, &unknown.json["error"]), (404, &json!("Unknown tool: web_search")));
     assert_eq!(unknown.json["success"], false);
+    let unknown = call("no_such_tool", json!({})).await;
+    assert_eq!((unknown.status, &unknown.json["error"]), (404, &json!("Unknown tool: no_such_tool")));
     assert_eq!(call("read_file", json!({ "filename": "../x" })).await.status, 400);
     let missing = call("read_file", json!({ "filename": "none" })).await;
     assert_eq!((missing.status, &missing.json["success"]), (200, &json!(false)));

@@ -659,6 +659,102 @@ async fn older_clients_build_from_a_dockerfile_alone() {
     assert_eq!(client.post(&format!("/v2{path}"), steps(&["echo"])).await.status, 202);
 }
 
+/// What the stand-in for `docker` sends between the request for a build and its start.
+#[tokio::test]
+async fn older_clients_send_the_files_before_they_start_the_build() {
+    let server = Server::start().await;
+    let client = &server.client;
+    let path = request_legacy_build(client, "web").await;
+    let sent = send_context(client, &format!("{path}?arg=A%3D1&no_cache=1"), archive_of(&["a.txt", "b.txt"])).await;
+    assert_eq!((sent.status, sent.text.as_str()), (204, ""), "{sent:?}");
+    // The last one counts, and nothing of the other is left.
+    assert_eq!(send_context(client, &format!("{path}?arg=A%3D2"), archive_of(&["a.txt"])).await.status, 204);
+    assert_eq!(waiting_contexts(&server), 1);
+    let build = start_legacy_build(client, &path).await;
+    assert_eq!(build["status"], "ready", "{build}");
+    let spec = server.node.builder.last();
+    let BuildSource::Dockerfile(file) = spec.source else { panic!("not a Dockerfile") };
+    assert_eq!((file.args["A"].as_str(), spec.force), ("2", false));
+    let seen = server.node.builder.contexts.lock().unwrap().pop().unwrap();
+    assert_eq!(seen.into_iter().collect::<Vec<_>>(), ["a.txt"]);
+    until("the context is gone", || async { waiting_contexts(&server) == 0 }).await;
+}
+
+#[tokio::test]
+async fn a_context_is_refused_for_builds_that_have_begun_and_those_of_others_and_leaves_nothing() {
+    let server = Server::start_with(|config| {
+        config.control.builds.per_team = 1;
+        config.control.builds.team_uploads = 2000;
+    })
+    .await;
+    let client = &server.client;
+    let path = request_legacy_build(client, "web").await;
+    let other = server.other_team().await;
+    // As if there were none: an id that is not one's own is told by the template.
+    assert_eq!(send_context(&other, &path, archive_of(&["a.txt"])).await.status, 403);
+    assert_eq!(send_context(client, &path.replace("/builds/", "/builds/x"), archive_of(&[])).await.status, 404);
+    let no_key = client.raw(Method::PUT, &path, &[], archive_of(&[])).await;
+    assert_eq!(no_key.status, 401);
+    assert_eq!(send_context(client, &path, "no archive".into()).await.status, 400);
+    assert_eq!(send_context(client, &format!("{path}?surprise=1"), archive_of(&[])).await.status, 400);
+    assert_eq!(send_context(client, &path, zeros(100_000).into()).await.status, 413);
+    assert_eq!(waiting_contexts(&server), 0);
+
+    // It holds the build's place among those of the team until the build has ended.
+    assert_eq!(send_context(client, &path, zeros(10).into()).await.status, 204);
+    let second = request_legacy_build(client, "second").await;
+    let full = send_context(client, &second, zeros(10).into()).await;
+    assert_eq!((full.status, &full.json["error_code"]), (429, &json!("too_many_builds")), "{full:?}");
+    assert_eq!(start_legacy_build(client, &path).await["status"], "ready");
+    assert_eq!(send_context(client, &path, zeros(10).into()).await.status, 409, "it has begun");
+    until("there is place", || async { send_context(client, &second, zeros(10).into()).await.status == 204 }).await;
+
+    let v3 = client.post("/v3/templates", json!({ "name": "newer" })).await.json;
+    let v3 = format!(
+        "/isopod/templates/{}/builds/{}/context",
+        v3["templateID"].as_str().unwrap(),
+        v3["buildID"].as_str().unwrap()
+    );
+    assert_eq!(send_context(client, &v3, zeros(10).into()).await.status, 400, "there is no Dockerfile");
+}
+
+/// Requests a build as E2B's older CLI does. Returns where its files go.
+async fn request_legacy_build(client: &Client, name: &str) -> String {
+    let body = json!({ "alias": name, "dockerfile": "FROM debian\nCOPY a.txt /\nRUN echo" });
+    let asked = client.post("/templates", body).await;
+    assert_eq!(asked.status, 202, "{asked:?}");
+    let (id, build) = (asked.json["templateID"].as_str().unwrap(), asked.json["buildID"].as_str().unwrap());
+    format!("/isopod/templates/{id}/builds/{build}/context")
+}
+
+async fn send_context(client: &Client, path: &str, archive: Bytes) -> support::Answer {
+    client.raw(Method::PUT, path, &[("x-api-key", client.key.as_str())], archive).await
+}
+
+async fn start_legacy_build(client: &Client, path: &str) -> Value {
+    let path = path.trim_start_matches("/isopod").trim_end_matches("/context");
+    assert_eq!(client.post(path, json!({})).await.status, 202);
+    let (id, build) = path.trim_start_matches("/templates/").split_once("/builds/").unwrap();
+    finished(client, id, build).await
+}
+
+fn waiting_contexts(server: &Server) -> usize {
+    let uploads = server.database().parent().unwrap().join("uploads");
+    let count = |name: &str| std::fs::read_dir(uploads.join(name)).map_or(0, Iterator::count);
+    count("contexts") + count("parts")
+}
+
+fn archive_of(names: &[&str]) -> Bytes {
+    let mut archive = tar::Builder::new(Vec::new());
+    for name in names {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(name.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, name, name.as_bytes()).unwrap();
+    }
+    archive.into_inner().unwrap().into()
+}
+
 /// A built-in name stays usable while the team's own template with that name has no build.
 #[tokio::test]
 async fn a_template_that_was_never_built_does_not_hide_one_of_the_servers() {
