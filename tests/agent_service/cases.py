@@ -128,8 +128,28 @@ def a_node_is_tried_again_and_starts_from_the_beginning(lab):
 
 @case
 def a_tool_that_the_server_lacks_fails_the_node_by_name(lab):
-    error = lab.failed(agent("Search.", tools=["web_search"]))
-    assert "the server has no tool web_search; it has execute_python" in error, error
+    error = lab.failed(agent("Search.", tools=["ask_a_friend"]))
+    assert "the server has no tool ask_a_friend; it has execute_python" in error, error
+
+
+@case
+def an_agent_that_researches_searches_the_web_and_one_that_does_not_waits(lab):
+    """Its name says that it should have searched. A person decides whether it tries again."""
+    look = tool("web_search", {"query": "isopods & wood"})
+    lab.endpoint.script("Look it up", look, say("They eat it."))
+    lab.endpoint.script("Guess it", say("They eat it."), look, say("They do."))
+    state = lab.run({"id": "research_x", "prompt": "Look it up.", "tools": ["web_search"]}, soft_failures=True)
+    assert (state["status"], node(state, "research_x")["output"]["result"]) == ("completed", "They eat it."), state
+    assert lab.server.search.queries == ["isopods & wood"]
+    result = lab.endpoint.last_result("Look it up")
+    assert result["success"] and "https://isopods.example/" in result["result"], result
+
+    run_id = lab.start({"id": "research_y", "prompt": "Guess it.", "tools": ["web_search"]}, soft_failures=True)
+    wait_until(lambda: lab.state(run_id)["status"] == "awaitingapproval", lambda: f"{lab.state(run_id)}")
+    assert [(one["status"], one["tools_used"]) for one in lab.state(run_id)["invocations"]] == [("paused", [])]
+    assert lab.api("POST", f"/runtime/{run_id}/resume", {})[0] == 200
+    assert node(lab.ended(run_id), "research_y")["output"]["result"] == "They do."
+    assert len(lab.server.search.queries) == 2
 
 
 @case

@@ -1,12 +1,15 @@
 """What the cases use: the server of the README, an agent service on the port that the server knows, and the model behind it."""
 
+import http.server
 import json
 import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 
 from places import EXAMPLE, ROOT
@@ -16,13 +19,49 @@ DEADLINE = 60
 OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
+class Search:
+    """A search service as SearXNG is one, which finds the same page for everything."""
+
+    def __init__(self):
+        self.queries = []
+        search = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                search.queries += urllib.parse.parse_qs(urllib.parse.urlsplit(self.path).query)["q"]
+                found = {"title": "Isopods", "url": "https://isopods.example/", "content": "They eat wood."}
+                content = json.dumps({"results": [found]}).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "application/json")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                self.wfile.write(content)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = f"http://127.0.0.1:{self.server.server_address[1]}/search"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def stop(self):
+        self.server.shutdown()
+        self.server.server_close()
+
+
 class ReadmeServer(Server):
-    """`isopod serve`, started by the words of the README. Variables make it listen on free ports, with its own files."""
+    """`isopod serve`, started by the words of the README. Variables make it listen on free ports, with its own files, and use a
+    search service of the tests."""
 
     def __init__(self, isopod, words, clone, agent_port):
         super().__init__(isopod)
         self.words = words
+        self.search = Search()
+        settings = self.home / "isopod.toml"
+        settings.write_text(f'[tools.search]\nurl = "{self.search.url}"\n')
         self.variables = {
+            "ISOPOD_CONFIG": str(settings),
             "PATH": f"{clone / 'bin'}:{os.environ['PATH']}",
             "ISOPOD_STATE_DIR": str(self.state),
             "ISOPOD_LISTEN": f"127.0.0.1:{self.port}",
@@ -34,6 +73,11 @@ class ReadmeServer(Server):
 
     def command(self):
         return ["bash", "-c", self.words]
+
+    def stop(self):
+        problems = super().stop()
+        self.search.stop()
+        return problems
 
     def shell(self):
         """The variables of a terminal of the reader, in which nothing was pasted yet."""

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 import traceback
 from pathlib import Path
 
@@ -165,8 +166,17 @@ def page_of(rig, template, port, text, file, seconds=180, name=None):
     rig.build(ROOT / "templates" / template, *(["--name", name] if name else []))
     with rig.sandbox(name or template) as sandbox, Chromium() as browser:
         files_are_those_of(rig, sandbox, template, file)
+        limits_are_those_of(rig, sandbox, template)
         browser.open(rig.preview(sandbox, port))
         browser.until(text, seconds)
+
+
+def limits_are_those_of(rig, sandbox, template):
+    """The sandbox has the CPUs and the memory that the template's e2b.toml names."""
+    with open(ROOT / "templates" / template / "e2b.toml", "rb") as settings:
+        wanted = tomllib.load(settings)
+    script = "info = Sandbox.connect(sys.argv[1]).get_info(); print(info.cpu_count, info.memory_mb)"
+    assert rig.sdk(script, sandbox) == f"{wanted['cpu_count']} {wanted['memory_mb']}"
 
 
 @case

@@ -292,6 +292,44 @@ fn a_user_without_rights_gets_none_and_needs_none() {
 }
 
 #[test]
+fn without_docker_the_command_has_a_stand_in_that_says_what_it_is() {
+    let state = StateDir::new(BINARY);
+    let server = start(&state, &[]);
+    // A PATH that has a shell, and later a docker.
+    let place = tempfile::tempdir().unwrap();
+    std::os::unix::fs::symlink("/bin/sh", place.path().join("sh")).unwrap();
+    let run = |options: &[&str], script: &str| {
+        let mut command = env(&state, &[options, &["--", "sh", "-c", script]].concat());
+        command.env("PATH", place.path());
+        output(command)
+    };
+    let login = run(&[], "echo token | docker login docker.e2b.app -u _e2b_access_token --password-stdin; echo $?");
+    assert_eq!(text(&login), "0\n", "{}", errors(&login));
+    assert_eq!(text(&run(&[], "docker tag a b && docker push b; echo $?")), "0\n");
+    for other in ["docker ps", "docker --version", "docker run debian:12", "docker"] {
+        let refused = run(&[], other);
+        assert_eq!(refused.status.code(), Some(1), "{other}: {}", errors(&refused));
+        assert!(errors(&refused).contains("Isopod's stand-in"), "{other}: {}", errors(&refused));
+    }
+    let image = run(&[], "docker build -t mine:1 .");
+    assert!(errors(&image).contains("does not name a build of a template"), "{}", errors(&image));
+    let unknown = "docker build -f e2b.Dockerfile --pull --platform linux/amd64 \
+                   -t docker.e2b.app/e2b/custom-envs/abc:0f9c -q .";
+    assert!(errors(&run(&[], unknown)).contains("'-q'"), "{}", errors(&run(&[], unknown)));
+    let empty = tempfile::tempdir().unwrap();
+    let none = run(&[], &format!("docker build -t docker.e2b.app/e2b/custom-envs/abc:0f9c {}", empty.path().display()));
+    assert!(!none.status.success() && errors(&none).contains("'abc' not found"), "{}", errors(&none));
+
+    let real = place.path().join("docker");
+    fs::write(&real, "#!/bin/sh\necho the real one\n").unwrap();
+    fs::set_permissions(&real, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(text(&run(&[], "docker ps")), "the real one\n", "it stays");
+    assert!(errors(&run(&["--docker"], "docker ps")).contains("Isopod's stand-in"), "unless it is asked for");
+    server.stop();
+    state.assert_nothing_left();
+}
+
+#[test]
 fn a_command_that_goes_on_keeps_no_disk_of_a_server_in_use() {
     let state = StateDir::new(BINARY);
     let server = start(&state, &[]);

@@ -66,6 +66,11 @@ impl Service {
                 reply["executed_tools"] = json!([{ "name": "web_search", "args": { "query": "it" } }]);
                 response(200, &reply.to_string())
             }
+            "save" => {
+                let mut reply = good(json!("saved it"));
+                reply["executed_tools"] = json!(["write_file"]);
+                response(200, &reply.to_string())
+            }
             "nothing" => response(200, &good(json!("  ")).to_string()),
             "delegate" => response(
                 200,
@@ -234,11 +239,16 @@ async fn an_empty_answer_waits_for_a_person_instead_of_failing() {
     let toolless = server.start("agents: [{id: research_x, prompt: fine}]").await;
     server.until(&toolless, RunStatus::AwaitingApproval).await;
     server.command(&toolless, Command::Stop).await.unwrap();
-    for used in ["{id: coder_x, prompt: fine}", "{id: research_x, prompt: search}"] {
+    let without_code = server.start("agents: [{id: analyze_x, prompt: search}]").await;
+    server.until(&without_code, RunStatus::AwaitingApproval).await;
+    server.command(&without_code, Command::Stop).await.unwrap();
+    let satisfied =
+        ["{id: coder_x, prompt: fine}", "{id: research_x, prompt: search}", "{id: analyze_x, prompt: save}"];
+    for used in satisfied {
         let used = server.start(&format!("agents: [{used}]")).await;
         assert_eq!(server.ended(&used).await, (RunStatus::Completed, "completed".to_owned()));
     }
-    assert_eq!(service.command().len(), 5);
+    assert_eq!(service.command().len(), 7);
 }
 
 #[tokio::test]
