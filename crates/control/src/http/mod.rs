@@ -195,6 +195,7 @@ fn snapshot_routes() -> Routes<Arc<App>> {
 /// Routes of the server itself, for its operator.
 fn node_routes() -> Routes<Arc<App>> {
     Routes::new()
+        .route("/nodes", [get(reads(AdminKey), "List the servers that share the database, for admins", nodes::list)])
         .route(
             "/isopod/node/drain",
             [post(
@@ -216,7 +217,6 @@ fn node_routes() -> Routes<Arc<App>> {
 fn team_routes() -> Routes<Arc<App>> {
     Routes::new()
         .route("/teams", [get(reads(TeamKey), "List the caller's team", teams::list)])
-        .route("/nodes", [get(reads(AdminKey), "List the servers that share the database, for admins", nodes::list)])
         .route(
             "/api-keys",
             [

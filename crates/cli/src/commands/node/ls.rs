@@ -12,7 +12,11 @@ use crate::say::print_json_pretty;
 
 pub(super) async fn ls(json: bool, server: &ServerArgs) -> anyhow::Result<ExitCode> {
     let nodes = remote::client(server)?.nodes().await.map_err(explain)?;
-    if json { print_json_pretty(&nodes) } else { show(&nodes) }
+    if json {
+        print_json_pretty(&nodes)
+    } else {
+        show(&nodes)
+    }
     Ok(ExitCode::SUCCESS)
 }
 
