@@ -16,7 +16,7 @@ pub(crate) struct DockerArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DockerCommand {
-    Build(DockerBuildArgs),
+    Build(Box<DockerBuildArgs>),
     Login(DockerOtherArgs),
     Push(DockerOtherArgs),
     Tag(DockerOtherArgs),
@@ -73,8 +73,8 @@ mod tests {
                 panic!("{line}")
             };
             assert_eq!(
-                (build.tag.as_str(), build.path.to_str(), build.build_arg),
-                (image, Some("."), vec!["A=b".to_owned()])
+                (build.tag.as_str(), build.path.to_str(), build.build_arg.as_slice()),
+                (image, Some("."), ["A=b".to_owned()].as_slice())
             );
         }
         for line in

@@ -44,7 +44,7 @@ pub(crate) fn run() -> ExitCode {
 
 fn obey(command: DockerCommand) -> anyhow::Result<ExitCode> {
     match command {
-        DockerCommand::Build(args) => super::block_on(build::run(args)),
+        DockerCommand::Build(args) => super::block_on(build::run(*args)),
         DockerCommand::Login(_) => {
             // The token. Whoever writes it should not find the reader gone.
             io::copy(&mut io::stdin(), &mut io::sink()).context("could not read the password")?;
