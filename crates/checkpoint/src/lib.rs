@@ -28,6 +28,7 @@ mod processes;
 mod restore;
 mod save;
 mod saved;
+mod trial;
 
 use std::io;
 
@@ -41,6 +42,7 @@ pub use processes::wait_until_untraced;
 pub use restore::{Restore, Stopped, go_on, restore};
 pub use save::{NoteStopped, Save, Saving, save};
 pub use saved::{MEMORY, Saved};
+pub use trial::{TrialProgram, TrialProgramError};
 
 /// Why memory could not be saved or restored.
 #[derive(Debug, thiserror::Error)]

@@ -6,7 +6,6 @@
 mod admission;
 mod boot;
 mod build;
-mod contents;
 mod disposal;
 mod exits;
 mod generation_name;
@@ -18,7 +17,6 @@ mod images;
 mod inotify;
 mod layer_users;
 mod node;
-mod output_tail;
 mod pool;
 mod provision;
 mod record;

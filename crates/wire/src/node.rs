@@ -73,12 +73,34 @@ pub struct SandboxSpec {
 
 /// The snapshot that a sandbox starts from.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "RecordedSnapshot")]
 pub struct InitialSnapshot {
     /// Its id.
     pub id: SnapshotId,
     /// Whether to start from its files alone, even if it has memory.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub files_only: bool,
+}
+
+/// Records of earlier versions have the id alone.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum RecordedSnapshot {
+    Id(SnapshotId),
+    Whole {
+        id: SnapshotId,
+        #[serde(default)]
+        files_only: bool,
+    },
+}
+
+impl From<RecordedSnapshot> for InitialSnapshot {
+    fn from(recorded: RecordedSnapshot) -> Self {
+        match recorded {
+            RecordedSnapshot::Id(id) => Self { id, files_only: false },
+            RecordedSnapshot::Whole { id, files_only } => Self { id, files_only },
+        }
+    }
 }
 
 /// A part of the workspace that is mounted in a sandbox. The sandbox cannot reach any other part.
@@ -512,5 +534,22 @@ pub trait NodeApi: Send + Sync + 'static {
     /// Removes a built template. Layers that other templates share stay.
     async fn remove_template(&self, id: &str) -> Result<(), RemoveTemplateError> {
         Err(RemoveTemplateError::NotFound(id.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_in_a_record_of_an_earlier_version_is_its_id() {
+        let id = SnapshotId::from_random([7; 20]);
+        let read = |text: String| serde_json::from_str::<InitialSnapshot>(&text).unwrap();
+        assert_eq!(read(format!("\"{id}\"")), InitialSnapshot { id: id.clone(), files_only: false });
+        for files_only in [false, true] {
+            let snapshot = InitialSnapshot { id: id.clone(), files_only };
+            assert_eq!(read(serde_json::to_string(&snapshot).unwrap()), snapshot);
+        }
+        assert!(serde_json::from_str::<InitialSnapshot>("{\"id\": \"../x\"}").is_err());
     }
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use isopod_client::guest::{Event, Process, StartProcess};
 use isopod_testkit::{TestSandbox, spec};
 use isopod_wire::SnapshotId;
-use isopod_wire::node::{CreateError, NodeApi, NodeError, SandboxSpec};
+use isopod_wire::node::{CreateError, InitialSnapshot, NodeApi, NodeError, SandboxSpec};
 
 use crate::arena::Arena;
 use crate::common::has_criu;
@@ -163,7 +163,13 @@ async fn save_and_copy(arena: &Arena, rights: &Rights, with_copy: bool) -> Resul
         return Err(checked(reason));
     }
     let made = match with_copy {
-        true => Some(node.create(SandboxSpec { snapshot: Some(id.clone()), ..spec() }).await),
+        true => Some(
+            node.create(SandboxSpec {
+                snapshot: Some(InitialSnapshot { id: id.clone(), files_only: false }),
+                ..spec()
+            })
+            .await,
+        ),
         false => None,
     };
     node.remove_snapshot(&id).await.unwrap();

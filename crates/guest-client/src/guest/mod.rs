@@ -11,6 +11,7 @@ mod event;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod health;
+mod output_tail;
 mod process;
 mod read_file;
 mod rpc;
@@ -35,6 +36,7 @@ pub use entries::{Entry, EntryKind};
 pub use error::{Code, GuestError};
 pub use event::{Ended, Event, Output};
 pub use health::GuestMetrics;
+pub use output_tail::{OutputLines, OutputTail};
 pub use process::Process;
 pub use read_file::Download;
 pub use rpc::Codec;

@@ -5,6 +5,7 @@
 //! archive that exceeds its limits ends with an error.
 
 mod compression;
+mod contents;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod metered;
@@ -25,6 +26,7 @@ use rustix::io::Errno;
 use tar::{Archive, Entry, EntryType};
 
 pub use compression::decompress;
+pub use contents::copy_contents;
 use metered::{Allowance, Metered};
 pub use quota::{CHUNK, Quota, QuotaError};
 use tree::Tree;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use isopod_guest_client::guest::{Event, Guest, GuestError, StartProcess};
+use isopod_guest_client::guest::{Event, Guest, GuestError, OutputLines, StartProcess};
 use isopod_image::unpack::Quota;
 use isopod_isolation::cgroup::SandboxCgroup;
 use isopod_wire::node::Incarnation;
@@ -22,7 +22,6 @@ use super::step_error::{StepError, chain};
 use super::view::View;
 use super::work::Work;
 use crate::guest_request;
-use crate::output_tail::OutputLines;
 use crate::sandbox::{Sandboxes, build_spec};
 use crate::template::{Stamps, Template, commit_changes, layer_bounds};
 

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use isopod_image::unpack::Quota;
+use isopod_image::unpack::{Quota, copy_contents};
 use isopod_isolation::sys::cred::set_file_ids;
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps, Uid, chownat, fchmod, fchown,
@@ -17,7 +17,6 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use crate::boot::ProcessIdentity;
-use crate::contents::copy_contents;
 
 const OVERLAY_MAGIC: i64 = 0x794c_7630;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isopod_disk::DiskError;
-use isopod_guest_client::guest::{Event, GuestError, StartProcess};
+use isopod_guest_client::guest::{Event, GuestError, OutputLines, OutputTail, StartProcess};
 use isopod_image::unpack::Quota;
 use isopod_isolation::cgroup::SandboxCgroup;
 use isopod_wire::node::{CreateError, Incarnation, NodeError, PauseMode, SandboxSpec};
@@ -17,7 +17,6 @@ use isopod_wire::{Bytes, KernelFeatures, Limits, NetworkPolicy, SandboxId};
 use super::Sandboxes;
 use crate::boot::ProcessIdentity;
 use crate::guest_request;
-use crate::output_tail::{OutputLines, OutputTail};
 use crate::template::{
     BASE, CommitError, Existing, Layer, Part, Recipe, RecipeLayers, STEP, Step, Template, commit_area, layer_bounds,
     read_progress, remove_layer,

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use isopod_guest_client::guest::{Event, Guest, GuestError, Signal, StartProcess};
+use isopod_checkpoint::{TrialProgram, TrialProgramError};
+use isopod_guest_client::guest::Guest;
 use isopod_wire::node::{CreateError, Incarnation, NodeError};
 use isopod_wire::{Bytes, Limits, NetworkPolicy, SnapshotId};
 use tokio_util::sync::CancellationToken;
@@ -25,34 +26,7 @@ use crate::template::Recipe;
 /// A host may be too busy for the first one.
 const ATTEMPTS: u32 = 2;
 const ATTEMPT_PAUSE: Duration = Duration::from_secs(2);
-/// How long the program may take to answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 const MEMORY: Bytes = Bytes(256 << 20);
-
-/// Answers `ready`, and on `SIGTERM` what its child has sent back. A host without Python has a pipe for the connection.
-const PROGRAM: &str = "command -v python3 > /dev/null && exec python3 -c \"
-import os, signal, socket
-ours, theirs = socket.socketpair()
-# The signal goes to the child too, which has to be there to answer.
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-if os.fork() == 0:
-    ours.close()
-    theirs.sendall(theirs.recv(20))
-    os._exit(0)
-theirs.close()
-def ask(*_):
-    ours.sendall(b'went on')
-    print(ours.recv(20).decode(), flush=True)
-    os._exit(0)
-signal.signal(signal.SIGTERM, ask)
-print('ready', flush=True)
-while True: signal.pause()\"
-trap 'echo went on; exit' TERM
-sleep 600 | cat > /dev/null &
-echo ready
-wait";
-const READY: &str = "ready";
-const WENT_ON: &str = "went on";
 
 /// Why a trial did not succeed.
 #[derive(Debug, thiserror::Error)]
@@ -64,12 +38,8 @@ pub(crate) enum TrialError {
     Create(#[source] CreateError),
     #[error("could not save a sandbox to try it")]
     Save(#[source] NodeError),
-    #[error("could not talk to the sandbox of the trial")]
-    Guest(#[from] GuestError),
-    #[error("the program of the trial printed {0:?}")]
-    Printed(String),
-    #[error("the program of the trial took more than {ANSWER_TIMEOUT:?}")]
-    Slow,
+    #[error(transparent)]
+    Program(TrialProgramError),
     #[error("the sandbox of the trial is gone")]
     Gone,
     #[error("there is too little space to try it on the state directory's disk")]
@@ -154,7 +124,7 @@ impl Sandboxes {
     }
 
     async fn save_and_restore(self: &Arc<Self>, source: &Incarnation) -> Result<(), TrialError> {
-        let pid = start_program(&self.guest_of(source)?).await?;
+        let program = TrialProgram::start(&self.guest_of(source)?).await?;
         let mark = |record: &mut Record| {
             let id = SnapshotId::from_random(random());
             record.snapshot = Some(SnapshotRecord { id, made_at: SystemTime::now(), bytes: 0 });
@@ -164,9 +134,9 @@ impl Sandboxes {
         let snapshot = Snapshot { record: record.clone(), directory };
         let tried = match self.restore_copy(snapshot).await {
             Ok(copy) => {
-                let answered = self.ask_program(&copy, pid).await;
+                let went_on = async { Ok(program.check_restored(&self.guest_of(&copy)?).await?) }.await;
                 self.remove_trial(&copy).await;
-                answered
+                went_on
             }
             Err(error) => Err(error),
         };
@@ -177,26 +147,6 @@ impl Sandboxes {
     async fn restore_copy(self: &Arc<Self>, snapshot: Snapshot) -> Result<Incarnation, TrialError> {
         let memory = self.memory_of(&snapshot).map_err(not_restored)?;
         self.create_copy(snapshot, memory, spec()).await.map_err(not_restored)
-    }
-
-    /// Whether the program goes on: its child sends back what it gets.
-    async fn ask_program(&self, copy: &Incarnation, pid: u32) -> Result<(), TrialError> {
-        let guest = self.guest_of(copy)?;
-        let asked = async {
-            let process = guest.connect(pid).await?;
-            process.handle().signal(Signal::Term).await?;
-            Ok::<_, GuestError>(process.collect().await?.text())
-        };
-        let printed = tokio::time::timeout(ANSWER_TIMEOUT, asked).await;
-        match printed {
-            Ok(Ok(text)) if text.trim().ends_with(WENT_ON) => Ok(()),
-            Ok(Ok(text)) => Err(TrialError::Memory(format!("a restored program did not go on: it printed {text:?}"))),
-            Ok(Err(error)) if error.is_not_found() => {
-                Err(TrialError::Memory("a restored program did not come back".to_owned()))
-            }
-            Ok(Err(error)) => Err(error.into()),
-            Err(_) => Err(TrialError::Memory("a restored program did not go on".to_owned())),
-        }
     }
 
     fn guest_of(&self, incarnation: &Incarnation) -> Result<Guest, TrialError> {
@@ -224,22 +174,13 @@ fn random() -> [u8; 20] {
     bytes
 }
 
-async fn start_program(guest: &Guest) -> Result<u32, TrialError> {
-    let mut process = guest.start(StartProcess::shell(PROGRAM)).await?;
-    let ready = async {
-        let mut printed = Vec::new();
-        while let Some(event) = process.next().await? {
-            if let Event::Stdout(bytes) | Event::Stderr(bytes) = event {
-                printed.extend_from_slice(&bytes);
-            }
-            if printed.ends_with(b"\n") {
-                break;
-            }
+impl From<TrialProgramError> for TrialError {
+    fn from(error: TrialProgramError) -> Self {
+        match error {
+            TrialProgramError::NotRestored(reason) => Self::Memory(reason),
+            other => Self::Program(other),
         }
-        Ok::<_, GuestError>(String::from_utf8_lossy(&printed).into_owned())
-    };
-    let printed = tokio::time::timeout(ANSWER_TIMEOUT, ready).await.map_err(|_| TrialError::Slow)??;
-    if printed.trim() == READY { Ok(process.pid()) } else { Err(TrialError::Printed(printed)) }
+    }
 }
 
 fn not_saved(error: NodeError) -> TrialError {

@@ -124,6 +124,7 @@ pub(super) struct TeamTable {
     creates_per_second: Option<u32>,
     create_burst: Option<u32>,
     snapshots: Option<u32>,
+    #[serde(deserialize_with = "size")]
     snapshot_memory: Option<Bytes>,
 }
 
@@ -420,7 +421,7 @@ mod tests {
         for line in example.lines().filter_map(|line| line.strip_prefix("# ")).filter(|line| line.contains(" = ")) {
             let table = example.split(line).next().unwrap().rsplit("\n[").next().unwrap();
             let header = table.split_once("]\n").map_or(String::new(), |(name, _)| format!("[{name}]\n"));
-            assert!(SettingsFile::parse(&format!("{header}{line}")).is_ok(), "{header}{line}");
+            SettingsFile::parse(&format!("{header}{line}")).unwrap_or_else(|error| panic!("{header}{line}: {error:#}"));
         }
     }
 

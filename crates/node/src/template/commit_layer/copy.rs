@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use isopod_image::unpack::Quota;
+use isopod_image::unpack::{Quota, copy_contents};
 use rustix::fs::{
     AtFlags, CWD, FileType, Gid, Mode, OFlags, RawMode, ResolveFlags, Stat, Timespec, Timestamps, Uid, XattrFlags,
     openat, openat2,
@@ -20,7 +20,6 @@ use rustix::io::Errno;
 
 use super::CommitError;
 use super::stamps::{DIRECTORY, Known, Names, Stamp, Walk};
-use crate::contents::copy_contents;
 
 /// Extended attributes that are copied. Other overlay attributes refer to files that are not in the copy.
 const KEPT_TRUSTED: &[&str] = &["trusted.overlay.opaque", "trusted.overlay.redirect"];

@@ -6,12 +6,16 @@
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom as StdSeekFrom};
 
-use isopod_image::unpack::{CHUNK, Quota};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
+use super::quota::{CHUNK, Quota};
+
 /// Copies all of `from` into `to`, which is empty. Returns the number of bytes written.
-pub(crate) fn copy_contents(mut from: &File, mut to: &File, quota: &Quota) -> io::Result<u64> {
+///
+/// # Errors
+/// If the quota is used up, or a file cannot be read or written.
+pub fn copy_contents(mut from: &File, mut to: &File, quota: &Quota) -> io::Result<u64> {
     let size = from.metadata()?.len();
     let (mut at, mut copied) = (0, 0);
     while at < size {
@@ -56,8 +60,7 @@ mod tests {
     use std::io::Write;
     use std::os::unix::fs::{FileExt, MetadataExt};
 
-    use isopod_image::unpack::Bounds;
-
+    use super::super::Bounds;
     use super::*;
 
     fn quota(bytes: u64) -> Quota {

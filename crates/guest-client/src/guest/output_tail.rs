@@ -5,7 +5,7 @@ const MAX_LINE_BYTES: usize = 16 << 10;
 
 /// Keeps the last bytes of an output.
 #[derive(Debug)]
-pub(crate) struct OutputTail {
+pub struct OutputTail {
     kept: Vec<u8>,
     most: usize,
     is_cut: bool,
@@ -13,11 +13,11 @@ pub(crate) struct OutputTail {
 
 impl OutputTail {
     /// Keeps at most so many bytes.
-    pub(crate) fn new(most: usize) -> Self {
+    pub fn new(most: usize) -> Self {
         Self { kept: Vec::new(), most, is_cut: false }
     }
 
-    pub(crate) fn push(&mut self, bytes: &[u8]) {
+    pub fn push(&mut self, bytes: &[u8]) {
         self.kept.extend_from_slice(bytes);
         let surplus = self.kept.len().saturating_sub(self.most);
         self.is_cut |= surplus > 0;
@@ -25,7 +25,7 @@ impl OutputTail {
     }
 
     /// Its lines. It begins with a whole character, wherever it was cut.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         let is_inside = |byte: &&u8| self.is_cut && (0x80..0xc0).contains(*byte);
         let begin = self.kept.iter().take(3).take_while(is_inside).count();
         String::from_utf8_lossy(&self.kept[begin..]).trim().to_owned()
@@ -34,19 +34,19 @@ impl OutputTail {
 
 /// Splits an output into lines, and keeps the end of it.
 #[derive(Debug)]
-pub(crate) struct OutputLines {
-    pub(crate) tail: OutputTail,
+pub struct OutputLines {
+    pub tail: OutputTail,
     line: Vec<u8>,
 }
 
 impl OutputLines {
     /// Keeps at most so many bytes of the end.
-    pub(crate) fn new(most: usize) -> Self {
+    pub fn new(most: usize) -> Self {
         Self { tail: OutputTail::new(most), line: Vec::new() }
     }
 
     /// Returns the lines that these bytes complete, without empty ones.
-    pub(crate) fn push(&mut self, bytes: &[u8]) -> Vec<String> {
+    pub fn push(&mut self, bytes: &[u8]) -> Vec<String> {
         self.tail.push(bytes);
         let mut lines = Vec::new();
         for byte in bytes {
@@ -62,7 +62,7 @@ impl OutputLines {
     }
 
     /// The line that has no end yet.
-    pub(crate) fn rest(&mut self) -> Option<String> {
+    pub fn rest(&mut self) -> Option<String> {
         let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).trim_end().to_owned();
         (!line.is_empty()).then_some(line)
     }
