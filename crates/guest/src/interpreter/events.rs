@@ -45,7 +45,9 @@ pub(super) fn kind(line: &[u8]) -> Kind {
     if line.len() > MAX_PARSED_LINE {
         return if line.starts_with(b"{") { Kind::Other } else { Kind::Malformed };
     }
-    match serde_json::from_slice::<Typed<'_>>(line).map(|typed| typed.r#type) {
+    // In fields that are skipped, the parser doesn't look whether bytes are text.
+    let Ok(text) = str::from_utf8(line) else { return Kind::Malformed };
+    match serde_json::from_str::<Typed<'_>>(text).map(|typed| typed.r#type) {
         Ok("number_of_executions") => Kind::Count,
         Ok("end_of_execution") => Kind::End,
         Ok(_) => Kind::Other,
@@ -112,6 +114,7 @@ mod tests {
         for nonsense in ["", "x", "{}", "[1]", "{\"type\":1}", &"y".repeat(200)] {
             assert_eq!(kind(nonsense.as_bytes()), Kind::Malformed, "{nonsense}");
         }
+        assert_eq!(kind(b"{\"no text \xfe\":1,\"type\":\"end_of_execution\"}"), Kind::Malformed);
     }
 
     #[test]
