@@ -227,11 +227,13 @@ def examples(page):
 @case()
 def the_commands_of_the_documentation_return_what_it_shows(rig):
     """Code, an app, and a script. Ids, ports, times and sizes are others."""
-    code, app, script = (ran(rig, command, shown) for command, shown in examples("fragments.md"))
+    shown = examples("fragments.md")
+    code, app, script = (ran(rig, command, result) for command, result in shown)
+    shown_url = shown[1][1]["url"]
     assert code["template"] == TEMPLATE and code["runtimeError"] is None and code["truncated"] is False
     assert (code["stdout"], code["stderr"]) == (["hello\n"], [])
     assert code["cellResults"] == [{"text": "42", "isMainResult": True}]
-    assert app["url"] == f"http://8000-{app['sbxId']}.localhost:{rig.server.port}", app
+    assert app["url"] == shown_url.replace("i…", app["sbxId"]).replace("3000", str(rig.server.port)), app
     rig.browser.open(app["url"])
     rig.browser.until("Hello")
     assert (script["output"], script["stdout"], script["status"], script["error"]) == ("42\n", "42\n", "success", None)

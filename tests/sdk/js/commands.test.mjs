@@ -30,7 +30,8 @@ feature('commands', 'envs, cwd and user hold', { core: true }, () =>
 
 feature('commands', 'processes have an age', () =>
   withSandbox(async ({ commands }) => {
-    const age = `ps -o etimes= -p $$; cut -d. -f1 /proc/uptime; date -d "$(ps -o lstart= -p $$)" +%s`
+    // `ps` cuts the uptime to hundredths by way of a float, so a process of the same hundredth can be younger than nothing.
+    const age = `sleep 0.05; ps -o etimes= -p $$; cut -d. -f1 /proc/uptime; date -d "$(ps -o lstart= -p $$)" +%s`
     const { stdout } = await commands.run(`${age}; awk '$1 == "btime" { print $2 }' /proc/stat; date +%s`)
     const [shell, uptime, started, boot, now] = stdout.trim().split('\n').map(Number)
     assert(shell >= 0 && shell <= uptime, stdout)

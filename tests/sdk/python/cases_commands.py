@@ -32,7 +32,8 @@ async def a_failing_command_raises_with_its_output(sdk):
 @case("commands")
 async def processes_have_an_age(sdk):
     async with sdk.sandbox() as sandbox:
-        line = "ps -o etimes= -p $$; cut -d. -f1 /proc/uptime; date -d \"$(ps -o lstart= -p $$)\" +%s; date +%s"
+        # `ps` cuts the uptime to hundredths by way of a float, so a process of the same hundredth can be younger than nothing.
+        line = "sleep 0.05; ps -o etimes= -p $$; cut -d. -f1 /proc/uptime; date -d \"$(ps -o lstart= -p $$)\" +%s; date +%s"
         shell, uptime, started, now = map(int, (await go(sandbox.commands.run(line))).stdout.split())
         assert 0 <= shell <= uptime, (shell, uptime)
         assert abs(now - shell - started) < 30, (now, shell, started)

@@ -327,7 +327,7 @@ fn waits_in_a_read(program: &str, file: &str) -> bool {
     })
 }
 
-/// A server whose workspace is a bucket behind a proxy that can be cut off, with a file that only the bucket has.
+/// A server whose workspace is a bucket behind a proxy that can be cut off, with two files that only the bucket has.
 struct Cut {
     _store: S3rver,
     proxy: Proxy,
@@ -341,9 +341,11 @@ impl Cut {
     fn start() -> Self {
         let store = S3rver::start();
         let writer = Host::new(&store.endpoint());
-        let far = writer.places.path().join("far");
-        std::fs::write(&far, "far\n").unwrap();
-        writer.storage(&["cp", far.to_str().unwrap(), "store:executions/run/far"]).ok();
+        for name in ["far", "unread"] {
+            let file = writer.places.path().join(name);
+            std::fs::write(&file, format!("{name}\n")).unwrap();
+            writer.storage(&["cp", file.to_str().unwrap(), &format!("store:executions/run/{name}")]).ok();
+        }
         writer.storage(&["sync", "--wait"]).ok();
         writer.finish();
         let proxy = Proxy::start(&store.endpoint());
@@ -585,11 +587,11 @@ fn a_bucket_that_hangs_holds_up_no_snapshot_and_no_fork() {
     refused(fork());
     cut.sh(&sandbox, "pkill sleep").ok();
 
-    // A process that waits for an answer.
-    let append = format!("echo more >> {far}");
-    let mut waiting = cut.served.as_ref().unwrap().command(&["exec", &sandbox, "--", "bash", "-c", &append]);
+    // A process that waits for an answer, because nobody has read the file before.
+    let read = cut.path("run", "unread");
+    let mut waiting = cut.served.as_ref().unwrap().command(&["exec", &sandbox, "--", "cat", &read]);
     let mut waiting = waiting.env("E2B_API_KEY", Cut::KEY).stderr(std::process::Stdio::null()).spawn().unwrap();
-    wait_for(|| cut.sh(&sandbox, "pgrep -f 'more >>'").code() == 0);
+    wait_for(|| cut.sh(&sandbox, "pgrep -f '^cat .*unread'").code() == 0);
     for told in [snapshot(), fork()] {
         assert!(told.code() == 0 || told.stderr().contains("cannot be saved"), "{}", told.stderr());
         goes_on();

@@ -82,15 +82,23 @@ class Java(LanguageCase):
             self.assertEqual(bridge.run(code).text, "null")
 
     def test_an_interrupt_keeps_the_state(self):
+        for code in ("while (true) {}", "Thread.sleep(600_000)", "int[] waits = {0}; synchronized (waits) { waits.wait(); }"):
+            # On a machine that is too busy to stop a cell within ten seconds, the kernel ends, and the error says so.
+            kept = any(self.outlives_an_interrupt(code) for _ in range(3))
+            self.assertTrue(kept, code)
+
+    def outlives_an_interrupt(self, code):
         bridge = self.bridge()
         bridge.run("int kept = 1")
-        for code in ("while (true) {}", "Thread.sleep(600_000)", "int[] waits = {0}; synchronized (waits) { waits.wait(); }"):
-            bridge.send(code)
-            bridge.interrupt_when_counted()
-            self.assertEqual(bridge.finish().error["name"], INTERRUPTED, code)
-            cell = bridge.run("kept++; System.out.println(kept)")
-            self.assertEqual(cell.errors, [], code)
-        self.assertEqual(bridge.run("kept").text, "4")
+        bridge.send(code)
+        bridge.interrupt_when_counted()
+        error = bridge.finish().error
+        self.assertEqual(error["name"], INTERRUPTED, code)
+        if "state is lost" in error["value"]:
+            return False
+        cell = bridge.run("kept++; System.out.println(kept)")
+        self.assertEqual((cell.errors, cell.stdout), ([], b"2\n"), code)
+        return True
 
     def test_an_interrupt_ends_what_prints_without_an_end(self):
         """If it hits a write between the two virtual machines, the state is lost."""
