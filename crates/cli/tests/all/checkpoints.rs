@@ -350,7 +350,7 @@ async fn variables_outlast_a_resume_which_is_for_paused_sandboxes_only() {
     let resumed = resume().await;
     assert_eq!(resumed.status, 201, "{resumed:?}");
     assert_eq!(resumed.json()["sandboxID"], sandbox.id().as_str());
-    assert_eq!(output(&guest, "echo $GIVEN, $OWN").await, "of the sandbox, \n", "new commands get the sandbox's");
+    assert_eq!(output(&guest, "echo \"$GIVEN, $OWN\"").await, "of the sandbox, \n", "new commands get the sandbox's");
     guest.run("touch enough").await.unwrap();
     let ended = guest.connect(waiting.pid()).await.unwrap().collect().await.unwrap().text();
     for variable in ["OWN=of the process", "GIVEN=of the sandbox"] {

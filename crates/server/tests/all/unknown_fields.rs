@@ -25,10 +25,11 @@ enum Sender {
 const LEFT_ALONE: [&str; 3] = ["metadata", "envVars", "network"];
 
 /// Routes in E2B's API that no client of E2B sends with fields that Isopod does not know.
-const NOT_SENT: [(&str, &str, &str); 9] = [
+const NOT_SENT: [(&str, &str, &str); 10] = [
     ("POST", "/api-keys", "refuses unknown fields, which could limit a key: see below"),
     ("POST", "/api-keys/{id}/rotate", "Isopod's own"),
     ("POST", "/sandboxes/{id}/rollback", "Isopod's own"),
+    ("GET", "/nodes", "Isopod's answer, and no SDK asks"),
     ("POST", "/isopod/node/drain", "Isopod's own"),
     ("POST", "/isopod/node/uncordon", "Isopod's own"),
     ("GET", "/isopod/templates/{id}/image", "Isopod's own"),
