@@ -103,10 +103,30 @@ impl Guest {
 }
 
 impl Drop for Guest {
+    /// In a sandbox, everything ends with the guest. Here, what it started for a checkpoint would stay on the host.
     fn drop(&mut self) {
+        let roots = roots_of(self.child.id());
         let _ = self.child.kill();
         let _ = self.child.wait();
+        for (pid, program) in roots {
+            let _ = Command::new("kill").args(["-KILL", &pid]).stderr(Stdio::null()).status();
+            let _ = std::fs::remove_file(program);
+        }
     }
+}
+
+/// The pids and programs of a guest's children that hold the place of a dumped tree of processes.
+fn roots_of(guest: u32) -> Vec<(String, String)> {
+    let threads = std::fs::read_dir(format!("/proc/{guest}/task")).into_iter().flatten().flatten();
+    let children = threads.map(|thread| std::fs::read_to_string(thread.path().join("children")).unwrap_or_default());
+    let pids: Vec<String> =
+        children.flat_map(|list| list.split_whitespace().map(str::to_owned).collect::<Vec<_>>()).collect();
+    let with_program = |pid: String| {
+        let line = std::fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+        let program = line.split('\0').next()?.to_owned();
+        program.starts_with("/run/isopod-checkpoint-root-").then_some((pid, program))
+    };
+    pids.into_iter().filter_map(with_program).collect()
 }
 
 pub(crate) fn shell(script: &str) -> Value {
