@@ -28,6 +28,8 @@ MOST_SANDBOXES, MOST_SNAPSHOTS = 5, 4
 LIFE = 3000
 # Seconds after which the memory of a paused sandbox goes to disk.
 SAVED_AFTER = 1
+# So that much of what is used is packed, or is being packed.
+PACKED_AFTER = 1
 # A kill of the server hits a call in its first steps, in its last ones, or right after it: most calls take 10 to 150 ms.
 KILL_WITHIN = 0.15
 
@@ -331,7 +333,8 @@ def main():
     args = parser.parse_args()
     # So that a run that is stopped still removes what it created.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    server, rounds, problems, played = Server(args.isopod, options=["--save-paused-after", str(SAVED_AFTER)]), None, [], 0
+    options = ["--save-paused-after", str(SAVED_AFTER), "--pack-memory-after", str(PACKED_AFTER)]
+    server, rounds, problems, played = Server(args.isopod, options=options), None, [], 0
     try:
         server.start()
         os.environ.update(server.environment())

@@ -16,7 +16,7 @@
 //!
 //! What is saved is in one directory: `saved.json`, the guest's `state.json`, `files` with what was in `/tmp`, `/run` and
 //! `/dev/shm`, and CRIU's `images`. Only root can read it. It is never trusted: a restore has no right over the host, and
-//! what comes out of it is checked.
+//! what comes out of it is checked. Memory that rests is packed (`packed/`).
 
 mod clocks;
 mod criu;
@@ -24,6 +24,7 @@ mod failure;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod images;
+mod packed;
 mod processes;
 mod restore;
 mod save;
@@ -38,6 +39,7 @@ use isopod_isolation::launch::LaunchError;
 
 pub use clocks::SavedClocks;
 pub use criu::{Criu, check_criu};
+pub use packed::{InUse, Pack, PackedMemory, SavedMemories, is_packed};
 pub use processes::wait_until_untraced;
 pub use restore::{Restore, Stopped, go_on, restore};
 pub use save::{NoteStopped, Save, Saving, save};

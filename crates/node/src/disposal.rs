@@ -1,7 +1,8 @@
 //! Removes everything that belongs to an execution. Each step may find its work already done, so removal can be
 //! repeated after a crash, by another process, or twice at once.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use isopod_checkpoint::MEMORY;
 use isopod_wire::ExecutionId;
@@ -157,7 +158,7 @@ fn end_processes(host: &Host, remains: &Remains) -> bool {
 }
 
 fn ignore_missing(error: isopod_isolation::cgroup::CgroupError) -> Result<(), isopod_isolation::cgroup::CgroupError> {
-    if error.io().kind() == std::io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+    if error.io().kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
 
 fn release_slots(host: &Host, remains: &Remains, mut network: Option<SandboxNetwork>) {
@@ -217,15 +218,23 @@ fn remove_area(host: &Host, remains: &Remains) {
 fn remove_directory(host: &Host, remains: &Remains) {
     if remains.may_have_memory {
         // Or the directory would be kept for another sandbox with it.
-        let removed = match std::fs::remove_dir_all(remains.directory.join(MEMORY)) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        };
-        warn_on(&remains.execution, "remove its memory", removed);
+        warn_on(&remains.execution, "remove its memory", remove_memory(&remains.directory));
     }
     if !remains.directory.as_os_str().is_empty() {
         warn_on(&remains.execution, "remove its record", host.recycled_directories.remove(&remains.directory));
     }
+}
+
+/// Under another name, because somebody who packs or unpacks it now could put one more file into it.
+fn remove_memory(directory: &Path) -> io::Result<()> {
+    let gone = directory.join("memory.gone");
+    let unless_missing = |result: io::Result<()>| match result {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    };
+    unless_missing(fs::remove_dir_all(&gone))?;
+    unless_missing(fs::rename(directory.join(MEMORY), &gone))?;
+    unless_missing(fs::remove_dir_all(&gone))
 }
 
 /// Disposal continues after a failure. The next sweep finds what is left.

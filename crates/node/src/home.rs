@@ -41,6 +41,8 @@ pub enum HomeError {
     State(#[from] StateError),
 }
 
+/// Packed memory, in a home.
+const CHUNKS: &str = "chunks";
 /// A killed server holds its home until the last of its threads has left the kernel, and the service manager that
 /// restarts it does not wait for that.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -138,6 +140,11 @@ impl Home {
         self.path.join("boxes").join(execution.as_str())
     }
 
+    /// Where packed memory is.
+    pub(crate) fn chunks(&self) -> PathBuf {
+        self.path.join(CHUNKS)
+    }
+
     /// Executions that have a directory here.
     pub(crate) fn executions(&self) -> io::Result<Vec<ExecutionId>> {
         executions_in(&self.path)
@@ -181,6 +188,8 @@ pub struct Kept {
     pub snapshots: Vec<KeptEntry>,
     /// What sandboxes of templates start from, by the template's id.
     pub start_images: Vec<KeptEntry>,
+    /// The parts of saved memory that several have in common, if some is packed.
+    pub packed_memory: Option<PathBuf>,
 }
 
 /// A sandbox, a snapshot or a start image.
@@ -196,7 +205,8 @@ pub struct KeptEntry {
 ///
 /// # Errors If a record cannot be read.
 pub fn list_kept(state: &StateRoot) -> io::Result<Kept> {
-    let mut kept = Kept::default();
+    let packed = state.homes().join(HomeKind::Server.name()).join(CHUNKS);
+    let mut kept = Kept { packed_memory: packed.exists().then_some(packed), ..Kept::default() };
     for (directory, record) in records_in(&state.homes())? {
         let memory = (record.state == NodeState::Saved).then(|| directory.join(MEMORY));
         if record.start_image.is_some() && memory.is_some() {

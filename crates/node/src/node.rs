@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use isopod_checkpoint::Criu;
+use isopod_checkpoint::{Criu, PackedMemory};
 use isopod_disk::{DiskKind, DiskOptions};
 use isopod_image::registry::RegistrySettings;
 use isopod_isolation::backend::Backend;
@@ -85,6 +85,8 @@ pub struct NodeConfig {
     pub criu: Result<PathBuf, String>,
     /// How long the memory of a paused sandbox stays in RAM before it is saved. `None` for as long as it is paused.
     pub save_paused_after: Option<Duration>,
+    /// How long saved memory rests before it is packed. `None` if it never is.
+    pub pack_memory_after: Option<Duration>,
     /// How much of the host's memory to keep free, by saving paused sandboxes before their time. 0 for none.
     pub keep_memory_free: Bytes,
     /// Whether sandboxes of built templates start from saved memory, where that is faster.
@@ -220,6 +222,7 @@ impl Node {
         let sandboxes = Sandboxes::new(provisioner, template, sandboxes_config).map_err(OpenError::Sweep)?;
         sandboxes.adopt().await.map_err(OpenError::Sweep)?;
         sandboxes.keep_memory_free(config.keep_memory_free);
+        sandboxes.pack_memory_after(config.pack_memory_after);
         maintain_workspaces(&sandboxes);
         sandboxes.template_pools.base().pool.start();
         prepared.iter().for_each(|&recipe| sandboxes.start_opening(recipe));
@@ -359,8 +362,9 @@ fn open_parts(
     let host = Host::open(state, network, &config.disk)?;
     match open_on(&host, &home, config, backend) {
         Ok(Parts { backend, guest, environment, certificates, template }) => {
+            let packed = PackedMemory::new(home.chunks());
             let (host, home) = (Arc::new(host), Arc::new(home));
-            Ok((Provisioner { host, home, backend, guest, environment, certificates }, template))
+            Ok((Provisioner { host, home, backend, guest, environment, certificates, packed }, template))
         }
         Err(error) => {
             // Nothing was started, so remove what was set up, unless sandboxes need it.

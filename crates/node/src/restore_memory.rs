@@ -23,6 +23,7 @@ impl Provisioner {
         restored: RestoredAs,
     ) -> Result<Stopped, MemoryError> {
         let gone = || MemoryError::Refused("the new sandbox has ended".to_owned());
+        let _in_use = self.packed.unpack(&memory.directory).await?;
         let opened = File::open(&ready.directory).map_err(|_| gone())?;
         let init = ready.record.init.as_ref().ok_or_else(gone)?.pid;
         let restoring = restore(Restore {

@@ -126,6 +126,7 @@ impl StateDir {
             workspace: None,
             criu: criu(),
             save_paused_after: None,
+            pack_memory_after: None,
             keep_memory_free: Bytes(0),
             start_images: true,
         }

@@ -54,6 +54,9 @@ pub(crate) struct ServeArgs {
     /// Seconds until the memory of a paused sandbox moves to disk, or 0 to keep it in RAM [default: 60].
     #[arg(long, value_name = "SECONDS")]
     pub(crate) save_paused_after: Option<u64>,
+    /// Seconds until saved memory that nobody uses is compressed, or 0 to keep it as it is [default: 900].
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) pack_memory_after: Option<u64>,
     /// Copy sessions to this Redis, and share their lock with other servers.
     #[arg(long, env = env_names::REDIS_URL, hide_env_values = true, value_name = "URL")]
     pub(crate) redis_url: Option<String>,

@@ -43,6 +43,12 @@ pub(super) fn run(state_dir: &Path, args: &JsonArgs) -> anyhow::Result<ExitCode>
     rows.extend(kept.sandboxes.iter().filter_map(|sandbox| memory_row("paused", sandbox)));
     rows.extend(kept.start_images.iter().filter_map(|image| memory_row("start", image)));
     rows.extend(kept.snapshots.iter().filter_map(|snapshot| memory_row("snapshot", snapshot)));
+    rows.extend(kept.packed_memory.as_deref().map(|packed| Row {
+        kind: "packed",
+        name: "saved memory of all of these".to_owned(),
+        bytes: allocated(packed),
+        in_use: true,
+    }));
     if args.json {
         print_json_pretty(&rows);
     } else {
@@ -60,7 +66,7 @@ pub(super) fn run(state_dir: &Path, args: &JsonArgs) -> anyhow::Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-/// What saved memory takes. The files of paused sandboxes and of snapshots are among the writable layers.
+/// What saved memory takes by itself. The files of paused sandboxes and of snapshots are among the writable layers.
 fn memory_row(kind: &'static str, kept: &KeptEntry) -> Option<Row> {
     let bytes = allocated(kept.memory.as_ref()?);
     Some(Row { kind, name: kept.id.clone(), bytes, in_use: true })

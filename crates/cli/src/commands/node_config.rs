@@ -86,6 +86,7 @@ fn config(home: HomeKind, arguments: Vec<std::ffi::OsString>, pool: PoolSize) ->
         workspace: None,
         criu: Err("this command keeps no sandboxes".to_owned()),
         save_paused_after: None,
+        pack_memory_after: None,
         keep_memory_free: Bytes(0),
         start_images: false,
     }

@@ -43,6 +43,7 @@ mod kernel_features;
 mod lifecycle;
 mod memory_trial;
 mod packages;
+mod packed_memory;
 mod prune;
 mod recycling;
 mod resumes;

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use isopod_node::{Node, NodeConfig, PoolSize, StateRoot};
 use isopod_testkit::{StateDir, spec};
 use isopod_wire::SnapshotId;
-use isopod_wire::node::{NodeApi as _, NodeError};
+use isopod_wire::node::{NodeApi as _, NodeError, SnapshotKind};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
 
@@ -41,7 +41,7 @@ async fn a_node_whose_criu_fails_says_that_memory_cannot_be_saved_before_anybody
         assert!(reason.contains(words), "{reason}");
     }
     let incarnation = node.create(spec()).await.unwrap();
-    let refused = node.snapshot(&incarnation, &SnapshotId::from_random([7; 20]), true).await;
+    let refused = node.snapshot(&incarnation, &SnapshotId::from_random([7; 20]), SnapshotKind::Memory).await;
     assert!(matches!(&refused, Err(NodeError::NoMemory { reason: why, .. }) if *why == reason), "{refused:?}");
     assert_eq!(node.list().await.len(), 1, "nobody sees what the trial creates");
     node.kill(&incarnation).await.unwrap();

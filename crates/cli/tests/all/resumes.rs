@@ -10,12 +10,11 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use common::raw::ask;
-use common::{KEY, Server, has_criu};
+use common::{Server, has_criu};
 use isopod_client::guest::{Guest, StartProcess};
 use isopod_client::sandbox::{ApiError, Client, NewSandbox, NewSnapshot, Sandbox};
 use isopod_testkit::StateDir;
-use memory::{boxes, executions, python_programs, record, until, user_of};
+use memory::{boxes, connect_without_memory, executions, python_programs, record, until, user_of};
 use serde_json::Value;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_isopod");
@@ -388,15 +387,6 @@ async fn a_program_that_has_changed_since_is_named_and_the_files_can_be_started_
     assert!(sandbox.kill().await.unwrap());
     server.stop();
     state.assert_nothing_left();
-}
-
-/// Starts a sandbox from its files, as the official SDKs ask for it.
-async fn connect_without_memory(server: &Server, sandbox: &Sandbox) -> Sandbox {
-    let headers = [("x-api-key", KEY), ("content-type", "application/json")];
-    let path = format!("/v2/sandboxes/{}/connect", sandbox.id());
-    let rebooted = ask(server.port(), "POST", &path, &headers, br#"{"timeout": 300, "memory": false}"#).await;
-    assert_eq!(rebooted.status, 201, "{rebooted:?}");
-    server.client().connect(sandbox.id(), None).await.unwrap()
 }
 
 #[track_caller]

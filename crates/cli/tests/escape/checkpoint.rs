@@ -10,7 +10,7 @@ use std::time::Duration;
 use isopod_client::guest::{Event, Process, StartProcess};
 use isopod_testkit::{TestSandbox, spec};
 use isopod_wire::SnapshotId;
-use isopod_wire::node::{CreateError, InitialSnapshot, NodeApi, NodeError, SandboxSpec};
+use isopod_wire::node::{CreateError, InitialSnapshot, NodeApi, NodeError, SandboxSpec, SnapshotKind};
 
 use crate::arena::Arena;
 use crate::common::has_criu;
@@ -155,7 +155,7 @@ async fn save_and_copy(arena: &Arena, rights: &Rights, with_copy: bool) -> Resul
     let mut bytes = [0; 20];
     getrandom::fill(&mut bytes).unwrap();
     let id = SnapshotId::from_random(bytes);
-    let taken = node.snapshot(&arena.attacker.incarnation, &id, true).await;
+    let taken = node.snapshot(&arena.attacker.incarnation, &id, SnapshotKind::Memory).await;
     rights.assert_of_all(&arena.attacker);
     assert_not_used(&arena.attacker).await;
     if let Err(error) = taken {

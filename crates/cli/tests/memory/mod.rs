@@ -8,7 +8,8 @@ use isopod_client::sandbox::{Client, NewSandbox, Sandbox};
 use isopod_testkit::StateDir;
 use serde_json::Value;
 
-use crate::common::Server;
+use crate::common::raw::ask;
+use crate::common::{KEY, Server};
 
 /// A server that makes no template by itself.
 pub(crate) fn serve(state: &StateDir, options: &[&str]) -> Server {
@@ -17,6 +18,15 @@ pub(crate) fn serve(state: &StateDir, options: &[&str]) -> Server {
 
 pub(crate) async fn create(client: &Client, template: &str) -> Sandbox {
     client.create(NewSandbox::new(template).timeout(Duration::from_secs(300))).await.unwrap()
+}
+
+/// Starts a sandbox from its files, as the official SDKs ask for it.
+pub(crate) async fn connect_without_memory(server: &Server, sandbox: &Sandbox) -> Sandbox {
+    let headers = [("x-api-key", KEY), ("content-type", "application/json")];
+    let path = format!("/v2/sandboxes/{}/connect", sandbox.id());
+    let rebooted = ask(server.port(), "POST", &path, &headers, br#"{"timeout": 300, "memory": false}"#).await;
+    assert_eq!(rebooted.status, 201, "{rebooted:?}");
+    server.client().connect(sandbox.id(), None).await.unwrap()
 }
 
 pub(crate) fn user_of(sandbox: &Sandbox) -> Guest {

@@ -13,7 +13,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use isopod_checkpoint::MemoryError;
+use isopod_checkpoint::{MemoryError, PackedMemory};
 use isopod_disk::DiskError;
 use isopod_isolation::backend::{Backend, Prepared as PreparedLaunch};
 use isopod_isolation::cgroup::{CgroupError, SandboxCgroup, StatFiles};
@@ -87,6 +87,8 @@ pub(crate) struct Provisioner {
     pub(crate) environment: BTreeMap<String, String>,
     /// The certificates that this host trusts, for images that have none of their own.
     pub(crate) certificates: Option<Vec<u8>>,
+    /// Saved memory that takes less space.
+    pub(crate) packed: Arc<PackedMemory>,
 }
 
 /// The path of the host's certificates in the sandbox of an image. It is never part of a layer.

@@ -47,6 +47,7 @@ const PAUSES: [Duration; 4] =
 impl Sandboxes {
     /// # Errors If a record cannot be read. Its sandbox is not touched then.
     pub(crate) async fn adopt(self: &Arc<Self>) -> io::Result<()> {
+        self.recover_packed_memory().await;
         let executions = self.provisioner.home.executions()?;
         for execution in &executions {
             self.settle_replacement(execution).await;

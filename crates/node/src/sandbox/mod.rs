@@ -23,6 +23,7 @@ mod dial;
 mod kill;
 mod memory_trial;
 mod network;
+mod pack_memory;
 mod pause;
 mod replacements;
 mod resume;

@@ -39,6 +39,11 @@ impl Snapshots {
         self.table().get(id).cloned()
     }
 
+    /// Where those with memory have it.
+    pub(super) fn memories(&self) -> Vec<PathBuf> {
+        self.table().values().filter_map(Snapshot::memory).collect()
+    }
+
     /// Adds a snapshot whose record is complete.
     pub(super) fn add(&self, record: Record, directory: PathBuf) {
         if let Some(snapshot) = &record.snapshot {

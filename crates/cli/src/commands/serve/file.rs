@@ -109,6 +109,8 @@ pub(super) struct SandboxTable {
     pub(super) criu: Option<PathBuf>,
     /// As `--save-paused-after`.
     pub(super) save_paused_after: Option<u64>,
+    /// As `--pack-memory-after`.
+    pub(super) pack_memory_after: Option<u64>,
     /// How much of the host's memory to keep free, by saving paused sandboxes.
     #[serde(deserialize_with = "size")]
     pub(super) keep_memory_free: Option<Bytes>,

@@ -84,6 +84,7 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
         private_networks: settings.sandbox_networks.clone(),
         criu: settings.criu.clone().map_or_else(node_config::find_criu, Ok),
         save_paused_after: settings.save_paused_after,
+        pack_memory_after: settings.pack_memory_after,
         start_images: settings.start_images,
         keep_memory_free: settings.keep_memory_free.unwrap_or_else(default_free_memory),
         ..node_config::for_server(settings.pool, settings.prepare.clone(), settings.registries.clone())

@@ -31,6 +31,8 @@ const DEFAULT_POOL: usize = 8;
 const DEFAULT_PREPARE: &str = "code-interpreter-v1";
 /// In seconds. Most pauses are shorter, and those that are not should cost no RAM.
 const DEFAULT_SAVE_PAUSED_AFTER: u64 = 60;
+/// In seconds. What is used again and again is not made smaller and larger each time.
+const DEFAULT_PACK_MEMORY_AFTER: u64 = 900;
 /// In the place of a list.
 const NOTHING: &str = "none";
 
@@ -54,6 +56,7 @@ pub(super) struct Settings {
     /// The program that saves memory, if it is not the one of Isopod's package.
     pub(super) criu: Option<PathBuf>,
     pub(super) save_paused_after: Option<Duration>,
+    pub(super) pack_memory_after: Option<Duration>,
     /// `None` for the default.
     pub(super) keep_memory_free: Option<Bytes>,
     pub(super) start_images: bool,
@@ -130,7 +133,14 @@ impl Settings {
             criu: args.criu.or_else(|| file.sandbox.criu.clone()),
             keep_memory_free: file.sandbox.keep_memory_free,
             start_images: file.sandbox.start_images.unwrap_or(true),
-            save_paused_after: save_after(args.save_paused_after.or(file.sandbox.save_paused_after)),
+            save_paused_after: after(
+                args.save_paused_after.or(file.sandbox.save_paused_after),
+                DEFAULT_SAVE_PAUSED_AFTER,
+            ),
+            pack_memory_after: after(
+                args.pack_memory_after.or(file.sandbox.pack_memory_after),
+                DEFAULT_PACK_MEMORY_AFTER,
+            ),
             storage,
             agent_url: agent_url(args.agent_host, args.agent_port).or_else(|| file.runs.agent_url.clone()),
             registries: RegistrySettings { outbound: outbound.clone(), ..mirrors },
@@ -214,8 +224,8 @@ fn agent_url(host: Option<String>, port: Option<u16>) -> Option<String> {
 }
 
 /// Zero means never.
-fn save_after(seconds: Option<u64>) -> Option<Duration> {
-    Some(seconds.unwrap_or(DEFAULT_SAVE_PAUSED_AFTER)).filter(|seconds| *seconds > 0).map(Duration::from_secs)
+fn after(seconds: Option<u64>, default: u64) -> Option<Duration> {
+    Some(seconds.unwrap_or(default)).filter(|seconds| *seconds > 0).map(Duration::from_secs)
 }
 
 /// A name that is misspelt would otherwise be noticed by its first user.

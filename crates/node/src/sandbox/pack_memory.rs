@@ -1,0 +1,65 @@
+//! Packs saved memory that nobody has used for a while.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use isopod_checkpoint::{MEMORY, SavedMemories};
+use isopod_wire::node::NodeState;
+
+use super::{Sandbox, Sandboxes};
+
+/// How often to look for some, at least.
+const CHECK: Duration = Duration::from_secs(30);
+
+impl Sandboxes {
+    pub(crate) fn pack_memory_after(self: &Arc<Self>, after: Option<Duration>) {
+        let Some(after) = after else { return };
+        let sandboxes = Arc::downgrade(self);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(after.min(CHECK)).await;
+                let Some(sandboxes) = sandboxes.upgrade() else { return };
+                let packed = Arc::clone(&sandboxes.provisioner.packed);
+                let memories = sandboxes.saved_memories();
+                // A node that closes doesn't wait for this.
+                drop(sandboxes);
+                match memories {
+                    Ok(memories) => packed.maintain(memories, after).await,
+                    Err(error) => tracing::warn!(%error, "could not look for saved memory to pack"),
+                }
+            }
+        });
+    }
+
+    /// Removes what a crash may have left incomplete.
+    pub(super) async fn recover_packed_memory(&self) {
+        let (packed, all) = (Arc::clone(&self.provisioner.packed), self.all_memories());
+        let recovered = tokio::task::spawn_blocking(move || packed.recover(&all?)).await;
+        if let Err(error) = recovered.map_err(io::Error::other).and_then(|recovered| recovered) {
+            tracing::warn!(%error, "could not look after packed memory");
+        }
+    }
+
+    /// Memory that is being saved or restored is not among those that may be packed.
+    fn saved_memories(&self) -> io::Result<SavedMemories> {
+        let is_saved = |state| state == NodeState::Saved;
+        let paused = |sandbox: &Arc<Sandbox>| {
+            let inner = sandbox.inner.try_lock().ok()?;
+            is_saved(inner.state()).then(|| sandbox.directory.join(MEMORY))
+        };
+        let mut packable: Vec<PathBuf> = self.by_id().values().filter_map(paused).collect();
+        packable.extend(self.snapshots.memories());
+        Ok(SavedMemories { packable, all: self.all_memories()? })
+    }
+
+    /// Where all saved memory of this node may be.
+    ///
+    /// # Errors Not one less instead: the chunks of what is missing would be removed.
+    fn all_memories(&self) -> io::Result<Vec<PathBuf>> {
+        let home = &self.provisioner.home;
+        let executions = home.executions()?;
+        Ok(executions.iter().map(|execution| home.execution_directory(execution).join(MEMORY)).collect())
+    }
+}
