@@ -384,7 +384,6 @@ async fn the_library_is_private_first_and_artifacts_can_be_promoted_into_it() {
     assert_eq!(server.client.get("/runtime/artifacts/r/files/data.csv").await.status, 404);
 }
 
-/// What others read in Redis follows the sandbox, and a Redis outage loses nothing.
 /// What a promoted file is said to be, by the answer to its promotion and by the list.
 #[tokio::test]
 async fn a_promoted_artifact_says_where_it_came_from_until_an_upload_replaces_it() {
@@ -505,6 +504,7 @@ fn promoted_files(server: &Server) -> std::path::PathBuf {
     std::fs::read_dir(teams).unwrap().next().unwrap().unwrap().path().join("a")
 }
 
+/// What others read in Redis follows the sandbox, and a Redis outage loses nothing.
 #[tokio::test]
 async fn redis_follows_the_sandbox_through_its_life_and_through_its_own_absence() {
     let mut redis = RedisServer::start();
