@@ -63,6 +63,10 @@ impl From<SessionError> for ApiError {
                 if error.status() == StatusCode::GATEWAY_TIMEOUT { error.without_retry() } else { error }
             }
             SessionError::Kill { .. } => ApiError::internal(&error).with_error(message),
+            SessionError::Unfinished { source, .. } => {
+                let message = format!("{source}; the cleanup will be tried again");
+                ApiError::unavailable(&error, &message).with_error(message)
+            }
             SessionError::Disposed(_) | SessionError::Elsewhere(_) => {
                 ApiError::conflict(message.clone()).with_error(message)
             }

@@ -2,7 +2,9 @@
 //! store, and the sweep tries again.
 //!
 //! The owner's sandboxes are those that [`Sessions::execute`] would use, wherever they are known: in the row, under the
-//! session key, or in the map, where other code may have noted one.
+//! session key, or in the map, where other code may have noted one. While the map doesn't answer, a session ends only if
+//! the sandbox of its row was there to remove: nobody notes another one while that one lives. All others stay in the
+//! store until the map has been asked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +14,7 @@ use isopod_store::{Owner, SessionRow, State, TeamId, TeamOwner};
 use isopod_wire::SandboxId;
 
 use super::lease::Lessee;
-use super::map::Entry;
+use super::map::{Entry, Unreachable};
 use super::{SessionError, Sessions};
 
 /// The result of a cleanup.
@@ -39,7 +41,7 @@ impl Sessions {
         owner: &Owner,
     ) -> Result<Vec<SandboxId>, SessionError> {
         let recorded = self.store.find_session_of(team, owner).await?.and_then(|row| row.sandbox);
-        let noted = self.noted_here(&TeamOwner::new(team, owner)).await;
+        let noted = self.noted_here(&TeamOwner::new(team, owner)).await.unwrap_or(None);
         let found = self.living(team, owner, recorded.as_ref(), noted.as_ref()).await?;
         Ok(found.iter().map(|sandbox| sandbox.id().clone()).collect())
     }
@@ -59,37 +61,55 @@ impl Sessions {
 
     /// Removes the sandboxes of a session that is being ended, and ends the session.
     pub(super) async fn finish_disposal(&self, row: &SessionRow) -> Result<Vec<SandboxId>, SessionError> {
-        let noted = self.noted_here(&TeamOwner::new(&row.team, &row.owner)).await;
-        let mut killed = Vec::new();
-        for sandbox in self.living(&row.team, &row.owner, row.sandbox.as_ref(), noted.as_ref()).await? {
-            match sandbox.kill().await {
-                Ok(()) => killed.push(sandbox.id().clone()),
-                Err(ActError::Refused(Refusal::NotFound)) => {}
-                Err(source) => return Err(SessionError::Kill { owner: row.owner.clone(), source }),
-            }
+        let asked = self.noted_here(&TeamOwner::new(&row.team, &row.owner)).await;
+        let noted = asked.as_ref().ok().and_then(Option::as_ref);
+        let killed = self.kill_living(row, noted).await?;
+        if let Err(source) = &asked
+            && !row.sandbox.as_ref().is_some_and(|own| killed.contains(own))
+        {
+            return Err(SessionError::Unfinished { owner: row.owner.clone(), source: *source });
         }
         if let Some(sandbox) = &row.sandbox {
             self.forget_files(&row.team, &row.owner, sandbox).await;
         }
         self.remove_checkpoints(&row.team, &row.owner).await?;
         self.store.end_session(row).await?;
-        self.unmirror(&row.team, &row.owner, row.sandbox.as_ref()).await;
-        if let Some(noted) = &noted {
+        if let Some(sandbox) = &row.sandbox {
+            self.unmirror(&row.team, &row.owner, sandbox).await;
+        }
+        if let Some(noted) = noted {
             self.forget_note(&row.team, &row.owner, noted).await?;
         }
         tracing::info!(owner = %row.owner, ?killed, "a session has ended");
         Ok(killed)
     }
 
-    /// Opens a session for a sandbox that has none, so that a failed removal is tried again.
+    async fn kill_living(&self, row: &SessionRow, noted: Option<&Entry>) -> Result<Vec<SandboxId>, SessionError> {
+        let mut killed = Vec::new();
+        for sandbox in self.living(&row.team, &row.owner, row.sandbox.as_ref(), noted).await? {
+            match sandbox.kill().await {
+                Ok(()) => killed.push(sandbox.id().clone()),
+                Err(ActError::Refused(Refusal::NotFound)) => {}
+                Err(source) => return Err(SessionError::Kill { owner: row.owner.clone(), source }),
+            }
+        }
+        Ok(killed)
+    }
+
+    /// Opens a session for a sandbox that has none, so that a failed removal is tried again. Opens one also if only the
+    /// map could say whether there is a sandbox, so that it is asked again.
     async fn adopt(&self, team: &TeamId, owner: &Owner) -> Result<Option<SessionRow>, SessionError> {
-        let noted = self.map.get(&TeamOwner::new(team, owner)).await;
-        if noted.as_ref().is_some_and(|noted| noted.is_held_by_another(&self.server)) {
+        let asked = self.map.get(&TeamOwner::new(team, owner)).await;
+        let noted = asked.as_ref().ok().and_then(Option::as_ref);
+        if noted.is_some_and(|noted| noted.is_held_by_another(&self.server)) {
             return Err(SessionError::Elsewhere(owner.clone()));
         }
-        let living = self.living(team, owner, None, noted.as_ref()).await?;
+        let living = self.living(team, owner, None, noted).await?;
         let Some(sandbox) = living.first() else {
-            if let Some(noted) = &noted {
+            if asked.is_err() {
+                return Ok(Some(self.store.open_session(team, owner).await?));
+            }
+            if let Some(noted) = noted {
                 self.forget_note(team, owner, noted).await?;
             }
             return Ok(None);
@@ -100,8 +120,8 @@ impl Sessions {
     }
 
     /// The map's entry, unless another server holds the owner.
-    async fn noted_here(&self, owner: &TeamOwner) -> Option<Entry> {
-        self.map.get(owner).await.filter(|noted| !noted.is_held_by_another(&self.server))
+    async fn noted_here(&self, owner: &TeamOwner) -> Result<Option<Entry>, Unreachable> {
+        Ok(self.map.get(owner).await?.filter(|noted| !noted.is_held_by_another(&self.server)))
     }
 
     /// The recorded sandbox, one that was created but could not be recorded, and the one in the map. Only sandboxes of

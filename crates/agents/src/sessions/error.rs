@@ -6,6 +6,7 @@ use isopod_control::lifecycle::{ActError, CreateRefusal, SnapshotError};
 use isopod_control::templates::FindError;
 use isopod_store::{Owner, StoreError};
 
+use super::map::Unreachable;
 use super::workspace::WorkspaceError;
 
 /// Why a call for a session failed.
@@ -23,6 +24,9 @@ pub(crate) enum SessionError {
     /// The sandbox could not be removed yet. The removal is retried until it succeeds.
     #[error("the sandbox of {owner} could not be removed yet")]
     Kill { owner: Owner, source: ActError },
+    /// The map may know a sandbox of the owner, and does not answer. The removal is retried until it does.
+    #[error("the cleanup of {owner} is not finished")]
+    Unfinished { owner: Owner, source: Unreachable },
     /// The sandbox could not be kept as it is, or put back.
     #[error("no checkpoint of the sandbox of {owner}")]
     Checkpoint { owner: Owner, source: SnapshotError },

@@ -184,7 +184,8 @@ impl Lessee {
     /// The row of the owner, and its sandbox if that is alive.
     async fn open_locked(&self) -> Result<(SessionRow, Option<Arc<Sandbox>>), SessionError> {
         let sessions = &self.sessions;
-        let noted = sessions.map.get(&self.key()).await;
+        // Without an answer the call continues with what the store knows.
+        let noted = sessions.map.get(&self.key()).await.unwrap_or(None);
         if noted.as_ref().is_some_and(|noted| noted.is_held_by_another(&sessions.server)) {
             return Err(SessionError::Elsewhere(self.owner.clone()));
         }

@@ -59,10 +59,10 @@ impl Sessions {
     }
 
     /// Removes the entry of an owner whose sandbox is gone.
-    pub(super) async fn unmirror(&self, team: &TeamId, owner: &Owner, sandbox: Option<&SandboxId>) {
+    pub(super) async fn unmirror(&self, team: &TeamId, owner: &Owner, sandbox: &SandboxId) {
         let owner = TeamOwner::new(team, owner);
         self.with_mirrored(|all| all.remove(&owner));
-        self.map.remove(&owner, &self.server, sandbox.map(SandboxId::as_str)).await;
+        self.map.remove(&owner, &self.server, Some(sandbox.as_str())).await;
     }
 
     /// Drops what is known about the files of a sandbox that is gone, here and in the map.

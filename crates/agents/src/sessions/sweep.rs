@@ -8,7 +8,7 @@ use std::time::Duration;
 use isopod_store::clock::Timestamp;
 use isopod_store::{Owner, RESERVED, SessionRow, State, StoreError, TeamOwner};
 
-use super::Sessions;
+use super::{SessionError, Sessions};
 
 const SWEEPS_PER_CLEANUP: u64 = 100;
 
@@ -72,8 +72,12 @@ impl Sessions {
                 Ok(())
             }
         };
-        if let Err(error) = done {
-            tracing::warn!(owner = %row.owner, error = isopod_wire::error_chain(&error), "could not end a session yet");
+        match done {
+            // The map has logged that it does not answer. Every row would repeat that at every sweep.
+            Ok(()) | Err(SessionError::Unfinished { .. }) => {}
+            Err(error) => {
+                tracing::warn!(owner = %row.owner, error = isopod_wire::error_chain(&error), "could not end a session yet")
+            }
         }
     }
 
@@ -90,7 +94,7 @@ impl Sessions {
         match self.fleet.find_of(&row.team, id) {
             Some(sandbox) => self.mirror(&row.owner, &sandbox).await,
             None if self.with_mirrored(|all| all.contains_key(&TeamOwner::new(&row.team, &row.owner))) => {
-                self.unmirror(&row.team, &row.owner, Some(id)).await;
+                self.unmirror(&row.team, &row.owner, id).await;
             }
             None => {}
         }

@@ -70,6 +70,89 @@ async fn cleanup_removes_a_sandbox_that_other_code_noted_in_redis() {
     until("it is gone", || async { server.node.count() == 0 && !noted("late") }).await;
 }
 
+const UNREACHABLE: &str = "Redis is unreachable; the cleanup will be tried again";
+
+/// Only Redis knows which sandbox the run has, and it doesn't answer.
+#[tokio::test]
+async fn a_cleanup_that_redis_could_not_be_asked_about_is_finished_when_it_is_back() {
+    let mut redis = RedisServer::start();
+    let url = redis.url();
+    let server = Server::start_with(move |config| {
+        rechecks_often(config);
+        config.agents.sessions.redis_url = Some(url.clone());
+    })
+    .await;
+    let made = server.create(json!({ "timeout": 600 })).await;
+    redis.ask(&["SETEX", "raro:e2b_session:r", "3600", &made]);
+    stop_saved(&mut redis);
+    let refused = server.client.delete("/runtime/r/cleanup").await;
+    assert_eq!((refused.status, &refused.json["error"]), (503, &json!(UNREACHABLE)), "{refused:?}");
+    assert!(refused.headers.contains_key("retry-after"), "{refused:?}");
+    assert_eq!(server.node.count(), 1);
+    redis.start_again();
+    until("sandbox and key are gone", || async {
+        server.node.count() == 0 && redis.ask(&["EXISTS", "raro:e2b_session:r"]) == "0"
+    })
+    .await;
+    let cleaned = server.client.delete("/runtime/r/cleanup").await;
+    assert_eq!((cleaned.status, &cleaned.json["sandbox_ids"]), (200, &json!([])), "{cleaned:?}");
+}
+
+/// Runs whose sandbox the server knows end without Redis. For the others, the next server remembers the cleanup.
+#[tokio::test]
+async fn only_what_redis_may_know_waits_for_it_and_for_the_next_server() {
+    let mut redis = RedisServer::start();
+    let url = redis.url();
+    let mut server = Server::start_with(move |config| {
+        config.agents.runs.allow_internal_agents = true;
+        config.agents.sessions.redis_url = Some(url.clone());
+    })
+    .await;
+    let made = server.create(json!({ "timeout": 600 })).await;
+    redis.ask(&["SETEX", "raro:e2b_session:r", "3600", &made]);
+    let own = sandbox_of(&execute(&server, "own", "x").await);
+    stop_saved(&mut redis);
+
+    assert_eq!(server.client.delete("/runtime/r/cleanup").await.status, 503);
+    assert_eq!(server.client.delete("/cleanup/r").await.status, 503, "it is asked for again");
+    let refused = execute(&server, "r", "x").await;
+    assert_eq!(
+        (refused.status, &refused.json["error"]),
+        (503, &json!(UNREACHABLE)),
+        "the cleanup is first: {refused:?}"
+    );
+    let new = sandbox_of(&execute(&server, "new", "x").await);
+    for (run, sandbox) in [("own", own), ("new", new)] {
+        let cleaned = server.client.delete(&format!("/runtime/{run}/cleanup")).await;
+        assert_eq!((cleaned.status, &cleaned.json["sandbox_ids"]), (200, &json!([sandbox])), "{cleaned:?}");
+    }
+    // The agents of a workflow may have noted a sandbox, too.
+    let service = Arc::new(Service { confirms: AtomicBool::new(true), ..Service::default() });
+    let run = start(&server, json!({ "nodes": [{ "id": "a", "agent": service.start().await }] })).await;
+    until("its cleanup waits for Redis", || async {
+        let open = server.store().open_sessions().await.unwrap();
+        open.iter().any(|row| row.owner.id() == run && row.is_ending)
+    })
+    .await;
+    assert_eq!(state(&server, &run).await["cleaned_up"], false);
+    assert_eq!(server.node.count(), 1);
+
+    server.crash().await;
+    redis.start_again();
+    let server = server.start_again().await;
+    until("sandbox and key are gone", || async {
+        server.node.count() == 0 && redis.ask(&["EXISTS", "raro:e2b_session:r"]) == "0"
+    })
+    .await;
+    until("the workflow is clean", || async { state(&server, &run).await["cleaned_up"] == true }).await;
+}
+
+/// Stops Redis. The next one has what this one had.
+fn stop_saved(redis: &mut RedisServer) {
+    assert_eq!(redis.ask(&["SAVE"]), "OK");
+    redis.stop();
+}
+
 /// A server can't clean up what another server holds, and says so.
 #[tokio::test]
 async fn cleanup_of_a_run_on_another_server_is_refused() {

@@ -12,7 +12,7 @@ use isopod_store::secrets::new_uuid;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::{Entry, LockError, LockToken, SessionMap};
+use super::{Entry, LockError, LockToken, SessionMap, Unreachable};
 
 #[derive(Debug, Default)]
 pub(crate) struct EmbeddedMap {
@@ -30,6 +30,16 @@ struct Inner {
 impl EmbeddedMap {
     fn with<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
         act(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn find(&self, owner: &TeamOwner) -> Option<Entry> {
+        let now = Timestamp::now();
+        self.with(|inner| {
+            if inner.entries.get(owner)?.1.is_some_and(|until| until <= now) {
+                inner.entries.remove(owner);
+            }
+            inner.entries.get(owner).map(|(entry, _)| entry.clone())
+        })
     }
 
     fn try_lock(&self, owner: &TeamOwner, patience: Duration) -> Option<LockToken> {
@@ -74,18 +84,12 @@ impl SessionMap for EmbeddedMap {
         self.unlocked.notify_waiters();
     }
 
-    async fn get(&self, owner: &TeamOwner) -> Option<Entry> {
-        let now = Timestamp::now();
-        self.with(|inner| {
-            if inner.entries.get(owner)?.1.is_some_and(|until| until <= now) {
-                inner.entries.remove(owner);
-            }
-            inner.entries.get(owner).map(|(entry, _)| entry.clone())
-        })
+    async fn get(&self, owner: &TeamOwner) -> Result<Option<Entry>, Unreachable> {
+        Ok(self.find(owner))
     }
 
     async fn put(&self, owner: &TeamOwner, entry: &Entry, until: Option<Timestamp>) {
-        let present = self.get(owner).await;
+        let present = self.find(owner);
         let server = entry.server.as_deref().unwrap_or_default();
         if present.is_some_and(|present| present.is_held_by_another(server)) {
             return;

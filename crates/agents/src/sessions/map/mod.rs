@@ -45,6 +45,11 @@ pub(crate) enum LockError {
     Busy { waited: Duration },
 }
 
+/// The map did not answer, so nobody knows whether it has an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("Redis is unreachable")]
+pub(crate) struct Unreachable;
+
 /// Stores which sandbox an owner has.
 #[async_trait]
 pub(crate) trait SessionMap: fmt::Debug + Send + Sync {
@@ -55,7 +60,7 @@ pub(crate) trait SessionMap: fmt::Debug + Send + Sync {
     /// Releases the lock, if it is still ours.
     async fn unlock(&self, owner: &TeamOwner, token: LockToken);
 
-    async fn get(&self, owner: &TeamOwner) -> Option<Entry>;
+    async fn get(&self, owner: &TeamOwner) -> Result<Option<Entry>, Unreachable>;
 
     /// Stores the sandbox until the given time, or permanently. An entry of another server stays unchanged.
     async fn put(&self, owner: &TeamOwner, entry: &Entry, until: Option<Timestamp>);

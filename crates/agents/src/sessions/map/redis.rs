@@ -15,7 +15,7 @@
 //! isopod:session_files:{kind}/{id}@{team}/{file}
 //! ```
 //! Each command has a short timeout. After a failure, Redis is not used for a second. That is logged once, and calls
-//! continue without the map.
+//! continue without the map. A read without an answer says so, because Redis may know a sandbox that nobody else knows.
 
 use std::sync::Mutex;
 use std::sync::PoisonError;
@@ -32,7 +32,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Client, Cmd, ErrorKind, FromRedisValue, Msg, Pipeline, RedisError, cmd};
 use tokio::time::Instant;
 
-use super::{Entry, LockError, LockToken, SessionMap};
+use super::{Entry, LockError, LockToken, SessionMap, Unreachable};
 
 /// The URL is not a Redis URL.
 #[derive(Debug, thiserror::Error)]
@@ -209,11 +209,12 @@ impl SessionMap for RedisMap {
         let _: Option<i64> = self.ask(&command).await;
     }
 
-    async fn get(&self, owner: &TeamOwner) -> Option<Entry> {
+    async fn get(&self, owner: &TeamOwner) -> Result<Option<Entry>, Unreachable> {
         let mut command = cmd("MGET");
         command.arg(self.entry_key(owner)).arg(self.server_key(owner));
-        let (sandbox, server): (Option<String>, Option<String>) = self.ask(&command).await?;
-        Some(Entry { sandbox: sandbox?, server })
+        let asked: Option<(Option<String>, Option<String>)> = self.ask(&command).await;
+        let (sandbox, server) = asked.ok_or(Unreachable)?;
+        Ok(sandbox.map(|sandbox| Entry { sandbox, server }))
     }
 
     async fn put(&self, owner: &TeamOwner, entry: &Entry, until: Option<Timestamp>) {

@@ -7,7 +7,7 @@ use isopod_store::clock::Timestamp;
 use isopod_store::testing::redis::RedisServer;
 use isopod_store::{Owner, OwnerKind, TeamId, TeamOwner};
 
-use super::{EmbeddedMap, Entry, LockError, RedisMap, SessionMap};
+use super::{EmbeddedMap, Entry, LockError, RedisMap, SessionMap, Unreachable};
 
 const SOON: Duration = Duration::from_millis(200);
 const LONG: Duration = Duration::from_secs(30);
@@ -39,18 +39,18 @@ async fn keeps_its_promises(map: Arc<dyn SessionMap>) {
 
 async fn entries_come_and_go(map: &dyn SessionMap) {
     let run = owner("comes-and-goes");
-    assert_eq!(map.get(&run).await, None);
+    assert_eq!(map.get(&run).await, Ok(None));
     map.put(&run, &entry("i1", "here"), None).await;
-    assert_eq!(map.get(&run).await, Some(entry("i1", "here")));
+    assert_eq!(map.get(&run).await, Ok(Some(entry("i1", "here"))));
     map.remove(&run, "here", Some("i2")).await;
-    assert!(map.get(&run).await.is_some(), "another sandbox was meant");
+    assert!(map.get(&run).await.unwrap().is_some(), "another sandbox was meant");
     map.put(&run, &entry("i2", "here"), Some(Timestamp::now().plus(LONG))).await;
     map.remove(&run, "here", Some("i2")).await;
-    assert_eq!(map.get(&run).await, None);
+    assert_eq!(map.get(&run).await, Ok(None));
     map.put(&run, &entry("i3", "here"), Some(Timestamp::now().plus(SOON))).await;
-    assert!(map.get(&run).await.is_some());
+    assert!(map.get(&run).await.unwrap().is_some());
     tokio::time::sleep(SOON * 2).await;
-    assert_eq!(map.get(&run).await, None, "its time is over");
+    assert_eq!(map.get(&run).await, Ok(None), "its time is over");
 }
 
 async fn an_entry_of_another_server_is_left_alone(map: &dyn SessionMap) {
@@ -58,11 +58,11 @@ async fn an_entry_of_another_server_is_left_alone(map: &dyn SessionMap) {
     map.put(&run, &entry("i1", "there"), None).await;
     map.put(&run, &entry("i2", "here"), None).await;
     map.remove(&run, "here", None).await;
-    let found = map.get(&run).await.unwrap();
+    let found = map.get(&run).await.unwrap().unwrap();
     assert_eq!(found, entry("i1", "there"));
     assert!(found.is_held_by_another("here") && !found.is_held_by_another("there"));
     map.remove(&run, "there", None).await;
-    assert_eq!(map.get(&run).await, None);
+    assert_eq!(map.get(&run).await, Ok(None));
 }
 
 async fn one_at_a_time_has_the_lock(map: &Arc<dyn SessionMap>) {
@@ -97,7 +97,7 @@ async fn kinds_of_owners_are_kept_apart(map: &dyn SessionMap) {
     }
     for (n, kind) in OwnerKind::ALL.into_iter().enumerate() {
         let owner = of_kind(kind, "same");
-        assert_eq!(map.get(&owner).await.unwrap().sandbox, format!("i{n}"));
+        assert_eq!(map.get(&owner).await.unwrap().unwrap().sandbox, format!("i{n}"));
         map.remove(&owner, "here", None).await;
     }
 }
@@ -110,17 +110,17 @@ async fn teams_are_kept_apart(map: &dyn SessionMap) {
         map.put(&mine, &entry("imine", "here"), None).await;
         let lock = map.lock(&mine, LONG).await.unwrap();
         for (n, theirs) in others.iter().enumerate() {
-            assert_eq!(map.get(theirs).await, None);
+            assert_eq!(map.get(theirs).await, Ok(None));
             let lock = map.lock(theirs, SOON).await.expect("another team's lock is another one");
             map.put(theirs, &entry(&format!("i{n}"), "here"), None).await;
             map.unlock(theirs, lock).await;
         }
-        assert_eq!(map.get(&mine).await.unwrap().sandbox, "imine");
+        assert_eq!(map.get(&mine).await.unwrap().unwrap().sandbox, "imine");
         for (n, theirs) in others.iter().enumerate() {
-            assert_eq!(map.get(theirs).await.unwrap().sandbox, format!("i{n}"));
+            assert_eq!(map.get(theirs).await.unwrap().unwrap().sandbox, format!("i{n}"));
             map.remove(theirs, "here", None).await;
         }
-        assert_eq!(map.get(&mine).await.unwrap().sandbox, "imine");
+        assert_eq!(map.get(&mine).await.unwrap().unwrap().sandbox, "imine");
         map.unlock(&mine, lock).await;
         map.remove(&mine, "here", None).await;
     }
@@ -162,7 +162,7 @@ async fn redis_has_the_keys_that_others_read() {
     assert_eq!(server.ask(&["GET", "isopod:session_files:run/run-1@second/a/b.csv"]), "ffff");
     // Other code may write the same key. Then no server holds it.
     server.ask(&["SETEX", "raro:e2b_session:run-2", "3600", "iother"]);
-    assert_eq!(map.get(&owner("run-2")).await, Some(Entry { sandbox: "iother".to_owned(), server: None }));
+    assert_eq!(map.get(&owner("run-2")).await, Ok(Some(Entry { sandbox: "iother".to_owned(), server: None })));
 }
 
 #[tokio::test]
@@ -174,13 +174,13 @@ async fn a_redis_that_is_gone_holds_up_nobody_and_is_used_again_when_it_is_back(
     let before = map.gaps();
     server.stop();
     map.put(&run, &entry("i2", "here"), None).await;
-    assert_eq!(map.get(&run).await, None);
+    assert_eq!(map.get(&run).await, Err(Unreachable), "it may have an entry");
     let token = map.lock(&run, LONG).await.unwrap();
     map.unlock(&run, token).await;
     assert!(map.gaps() > before, "what was missed is noticed");
     server.start_again();
     let deadline = std::time::Instant::now() + LONG;
-    while map.get(&run).await.is_none() {
+    while !matches!(map.get(&run).await, Ok(Some(_))) {
         assert!(std::time::Instant::now() < deadline, "it is not used again");
         map.put(&run, &entry("i3", "here"), None).await;
         tokio::time::sleep(Duration::from_millis(50)).await;
