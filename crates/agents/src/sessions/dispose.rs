@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isopod_control::lifecycle::{ActError, Refusal, Sandbox};
-use isopod_store::{Owner, SessionRow, State, TeamId, TeamOwner};
+use isopod_store::{Owner, Resource, SessionRow, State, StoreError, TeamId, TeamOwner};
 use isopod_wire::SandboxId;
 
 use super::lease::Lessee;
@@ -69,6 +69,7 @@ impl Sessions {
         {
             return Err(SessionError::Unfinished { owner: row.owner.clone(), source: *source });
         }
+        self.check_note(&row.team, noted).await?;
         if let Some(sandbox) = &row.sandbox {
             self.forget_files(&row.team, &row.owner, sandbox).await;
         }
@@ -109,6 +110,7 @@ impl Sessions {
             if asked.is_err() {
                 return Ok(Some(self.store.open_session(team, owner).await?));
             }
+            self.check_note(team, noted).await?;
             if let Some(noted) = noted {
                 self.forget_note(team, owner, noted).await?;
             }
@@ -142,6 +144,17 @@ impl Sessions {
             }
         }
         Ok(ids.iter().filter_map(|id| self.fleet.find_of(team, id)).collect())
+    }
+
+    /// Returns an error with the server's name if the noted sandbox is on another server that shares our database. Other
+    /// code notes a sandbox without its server.
+    pub(super) async fn check_note(&self, team: &TeamId, noted: Option<&Entry>) -> Result<(), StoreError> {
+        match noted.and_then(|noted| noted.sandbox.parse().ok()) {
+            Some(id) if self.fleet.find_of(team, &id).is_none() => {
+                self.store.check_here(Resource::Sandbox(&id, Some(team))).await
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Removes an entry of the map, unless its sandbox lives: for another team, or on another server.

@@ -189,6 +189,7 @@ impl Lessee {
         if noted.as_ref().is_some_and(|noted| noted.is_held_by_another(&sessions.server)) {
             return Err(SessionError::Elsewhere(self.owner.clone()));
         }
+        sessions.check_note(&self.team, noted.as_ref()).await?;
         let row = self.open_row().await?;
         let noted = noted.and_then(|noted| noted.sandbox.parse().ok());
         let live = self.find_living(&row, noted).await?;

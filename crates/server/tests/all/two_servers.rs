@@ -19,6 +19,8 @@ use serde_json::{Value, json};
 use support::Server;
 use support::outside::serve_http;
 use support::postgres::{Postgres, database_for};
+use support::redis::RedisServer;
+use support::runs::{execute, sandbox_of};
 use support::server::until;
 
 /// Two servers that start at the same time on an empty database.
@@ -80,6 +82,36 @@ async fn a_sandbox_of_another_server_is_refused_by_that_servers_name() {
     assert_eq!((refused.status, &refused.json["details"]["server"]), (421, &json!("alpha")), "{refused:?}");
     assert_eq!(alpha.client.get(&of_service).await.status, 200);
     assert_eq!(alpha.client.inside(&id, 8080, "/").await.status, 200);
+}
+
+/// Other code notes in Redis which sandbox a run has, not which server has the sandbox.
+#[tokio::test]
+async fn a_noted_sandbox_of_another_server_is_neither_replaced_nor_called_cleaned() {
+    let redis = RedisServer::start();
+    let url: &'static str = redis.url().leak();
+    let (alpha, beta, _dir) = two(move |config| config.agents.sessions.redis_url = Some(url.to_owned())).await;
+    let made = alpha.create(json!({ "timeout": 600 })).await;
+    redis.ask(&["SETEX", "raro:e2b_session:r", "3600", &made]);
+    for refused in [execute(&beta, "r", "x").await, beta.client.delete("/runtime/r/cleanup").await] {
+        assert_eq!((refused.status, &refused.json["details"]["server"]), (421, &json!("alpha")), "{refused:?}");
+    }
+    assert_eq!(redis.ask(&["GET", "raro:e2b_session:r"]), made);
+    assert_eq!((alpha.node.count(), beta.node.count()), (1, 0));
+    // The server that has it goes on with it and ends it.
+    assert_eq!(sandbox_of(&execute(&alpha, "r", "x").await), made);
+    assert_eq!(alpha.client.delete("/runtime/r/cleanup").await.json["sandbox_ids"], json!([made]));
+    assert_eq!(beta.client.delete("/runtime/r/cleanup").await.json["killed"], false);
+    // A run with a sandbox of its own loses that, and its cleanup is finished once the other one is gone.
+    let own = sandbox_of(&execute(&beta, "two", "x").await);
+    let second = alpha.create(json!({ "timeout": 600 })).await;
+    redis.ask(&["DEL", "isopod:session_server:run/two"]);
+    redis.ask(&["SETEX", "raro:e2b_session:two", "3600", &second]);
+    let refused = beta.client.delete("/runtime/two/cleanup").await;
+    assert_eq!((refused.status, &refused.json["details"]["server"]), (421, &json!("alpha")), "{refused:?}");
+    assert_eq!((alpha.node.count(), beta.node.count()), (1, 0), "{own} is gone");
+    assert_eq!(alpha.client.delete(&format!("/sandboxes/{second}")).await.status, 204);
+    assert_eq!(beta.client.delete("/runtime/two/cleanup").await.status, 200);
+    assert_eq!(redis.ask(&["EXISTS", "raro:e2b_session:two"]), "0");
 }
 
 /// What the server answers to those who ask for a sandbox of another one, by its interfaces.
