@@ -54,13 +54,20 @@ class DataStorage(_Data):
         self.file_storage = file_storage
 
     async def store_parquet(self, data: Any, data_type: str, prefix: str) -> tuple[str, float]:
-        """Writes a table: a list of rows, a dictionary of columns, or a data frame. Returns its path and size in KB."""
+        """Writes a table: a list of rows, one row, or a data frame. Returns its path and size in KB.
+
+        A dictionary is one row, also if its values are lists. Fields of dictionaries inside become columns (``a.b``).
+        """
         content = await asyncio.to_thread(_to_parquet, data)
         path = await self.file_storage.put(self._new_key(data_type, prefix), content)
         return path, _kilobytes(content)
 
-    async def load_parquet(self, path_or_key: str) -> "pandas.DataFrame":
-        """Reads a table that ``store_parquet`` wrote, by its path or key."""
+    async def load_parquet(self, path_or_key: str) -> list[dict[str, Any]]:
+        """Reads the rows of a table that ``store_parquet`` wrote, by its path or key."""
+        return _rows(await self.load_frame(path_or_key))
+
+    async def load_frame(self, path_or_key: str) -> "pandas.DataFrame":
+        """Reads a table that ``store_parquet`` wrote as a data frame."""
         content = await self.file_storage.get(path_or_key.removeprefix(f"{self.file_storage.root}/"))
         return await asyncio.to_thread(_from_parquet, path_or_key, content)
 
@@ -84,7 +91,10 @@ class SyncDataStorage(_Data):
         content = _to_parquet(data)
         return self.file_storage.put(self._new_key(data_type, prefix), content), _kilobytes(content)
 
-    def load_parquet(self, path_or_key: str) -> "pandas.DataFrame":
+    def load_parquet(self, path_or_key: str) -> list[dict[str, Any]]:
+        return _rows(self.load_frame(path_or_key))
+
+    def load_frame(self, path_or_key: str) -> "pandas.DataFrame":
         content = self.file_storage.get(path_or_key.removeprefix(f"{self.file_storage.root}/"))
         return _from_parquet(path_or_key, content)
 
@@ -100,6 +110,10 @@ def _reference(data: Any, path: str, size_kb: float) -> dict[str, Any]:
 
 def _kilobytes(content: bytes) -> float:
     return round(len(content) / 1024, 2)
+
+
+def _rows(frame: "pandas.DataFrame") -> list[dict[str, Any]]:
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
 
 
 def _from_parquet(name: str, content: Optional[bytes]) -> "pandas.DataFrame":
@@ -126,8 +140,8 @@ def _frame(data: Any) -> Any:
     pandas = _pandas()
     if isinstance(data, pandas.DataFrame):
         return data
-    if isinstance(data, dict) and not any(isinstance(value, (list, tuple)) for value in data.values()):
-        data = [data]
+    if isinstance(data, dict):
+        return pandas.json_normalize(data)
     return pandas.DataFrame(data)
 
 

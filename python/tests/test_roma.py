@@ -439,12 +439,41 @@ def test_tables_are_compressed_by_what_there_is(unique, tmp_path, monkeypatch, h
     codec = types.SimpleNamespace(is_available=lambda name: has_snappy)
     monkeypatch.setattr(pyarrow, "Codec", codec)
     storage = roma.FileStorage(roma.StorageConfig(base_path=str(tmp_path), flat_structure=True), unique)
-    path, size = asyncio.run(roma.DataStorage(storage, "t").store_parquet({"a": [1, 2]}, "d", "p"))
+    path, size = asyncio.run(roma.DataStorage(storage, "t").store_parquet([{"a": 1}, {"a": 2}], "d", "p"))
     blocking = roma.SyncDataStorage(roma.SyncFileStorage(storage.config, unique), "t", threshold_kb=0.001)
-    assert blocking.load_parquet(path).to_dict("list") == {"a": [1, 2]}
+    assert blocking.load_parquet(path) == [{"a": 1}, {"a": 2}]
     assert blocking.store_if_large({"a": 1}, "d", "p")["rows"] == 1
     assert parquet.ParquetFile(path).metadata.row_group(0).column(0).compression == used
     assert size == round(os.path.getsize(path) / 1024, 2)
+
+
+both_data = pytest.mark.parametrize(
+    "storage_class, data_class", [(roma.FileStorage, roma.DataStorage), (roma.SyncFileStorage, roma.SyncDataStorage)]
+)
+
+
+@both_data
+def test_a_dictionary_is_one_row_as_in_roma(unique, tmp_path, storage_class, data_class):
+    """An answer with lists of several lengths, such as prices and volumes, is one row with these lists."""
+    storage = storage_class(roma.StorageConfig(base_path=str(tmp_path), flat_structure=True), unique)
+    data = data_class(storage, "coingecko", threshold_kb=0.001)
+
+    async def row_of(stored):
+        answer = await done_by(data.store_if_large(stored, "charts", "btc"))
+        assert answer["stored"] and answer["rows"] == 1, answer
+        [row] = await done_by(data.load_parquet(answer["file_path"]))
+        frame = await done_by(data.load_frame(answer["file_path"]))
+        assert (len(frame), list(frame.columns)) == (1, list(row))
+        return row
+
+    async def use():
+        row = await row_of({"prices": [1.5, 2.5, 3.5], "volumes": [10], "of": {"coin": "btc"}})
+        assert ([*row["prices"]], [*row["volumes"]], row["of.coin"]) == ([1.5, 2.5, 3.5], [10], "btc")
+        row = await row_of({"a": [1, 2], "b": [3, 4]})
+        assert ([*row["a"]], [*row["b"]]) == ([1, 2], [3, 4]), "lists of one length are no columns either"
+        assert await row_of({"coin": "btc", "usd": 1.5}) == {"coin": "btc", "usd": 1.5}
+
+    asyncio.run(use())
 
 
 def test_large_data_becomes_a_table_that_the_sandbox_reads(unique):
@@ -460,7 +489,8 @@ def test_large_data_becomes_a_table_that_the_sandbox_reads(unique):
         answer = await data.store_if_large(rows, "protocols", "tvl")
         pattern = rf"/opt/sentient/executions/{unique}/artifacts/defillama/protocols/tvl_\d{{8}}_\d{{6}}_[0-9a-f]{{8}}\.parquet"
         assert answer["stored"] and answer["rows"] == 40_000 and re.fullmatch(pattern, answer["file_path"])
-        pandas.testing.assert_frame_equal(await data.load_parquet(answer["file_path"]), pandas.DataFrame(rows))
+        assert await data.load_parquet(answer["file_path"]) == rows
+        pandas.testing.assert_frame_equal(await data.load_frame(answer["file_path"]), pandas.DataFrame(rows))
         with pytest.raises(FileNotFoundError):
             await data.load_parquet("artifacts/none.parquet")
         async with roma.AsyncE2BToolkit(file_storage=storage) as toolkit:
