@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from ._http import Client, Steps
 from .errors import ConfigurationError, FileTooLargeError
 
 __all__ = ["FileEntry", "FileStorage", "StorageConfig", "SyncFileStorage"]
+
+_logger = logging.getLogger("isopod.storage")
 
 T = TypeVar("T")
 AnyPath = Union[str, "os.PathLike[str]"]
@@ -151,15 +154,15 @@ class FileStorage(_Storage):
         return await self.put(key, text.encode(encoding), metadata)
 
     async def get_text(self, key: str, encoding: str = "utf-8") -> Optional[str]:
-        data = await self.get(key)
-        return None if data is None else data.decode(encoding)
+        """The text, or None if there is no such file or it isn't text. In the second case, the log says so."""
+        return _from_text(key, await self.get(key), encoding)
 
     async def put_json(self, key: str, obj: Any, metadata: Optional[Mapping[str, Any]] = None) -> str:
         return await self.put(key, _to_json(obj), metadata)
 
     async def get_json(self, key: str) -> Optional[Any]:
-        data = await self.get(key)
-        return None if data is None else json.loads(data)
+        """The value, or None if there is no such file or it isn't JSON. In the second case, the log says so."""
+        return _from_json(key, await self.get(key))
 
     async def get_metadata(self, key: str) -> Optional[dict[str, Any]]:
         return await self._run(self._files.metadata(key))
@@ -231,15 +234,13 @@ class SyncFileStorage(_Storage):
         return self.put(key, text.encode(encoding), metadata)
 
     def get_text(self, key: str, encoding: str = "utf-8") -> Optional[str]:
-        data = self.get(key)
-        return None if data is None else data.decode(encoding)
+        return _from_text(key, self.get(key), encoding)
 
     def put_json(self, key: str, obj: Any, metadata: Optional[Mapping[str, Any]] = None) -> str:
         return self.put(key, _to_json(obj), metadata)
 
     def get_json(self, key: str) -> Optional[Any]:
-        data = self.get(key)
-        return None if data is None else json.loads(data)
+        return _from_json(key, self.get(key))
 
     def get_metadata(self, key: str) -> Optional[dict[str, Any]]:
         return self._run(self._files.metadata(key))
@@ -327,3 +328,19 @@ def _as_config(config: Optional[Any]) -> StorageConfig:
 
 def _to_json(value: Any) -> bytes:
     return json.dumps(value, indent=2, default=str).encode()
+
+
+def _from_json(key: str, data: Optional[bytes]) -> Optional[Any]:
+    try:
+        return None if data is None else json.loads(data)
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        _logger.warning("%s is not JSON: %s", key, error)
+        return None
+
+
+def _from_text(key: str, data: Optional[bytes], encoding: str) -> Optional[str]:
+    try:
+        return None if data is None else data.decode(encoding)
+    except UnicodeDecodeError as error:
+        _logger.warning("%s is not text: %s", key, error)
+        return None

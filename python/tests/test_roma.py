@@ -124,6 +124,24 @@ def paths_of(storage, key=""):
     return [str(getattr(storage, f"get_{directory.split('/')[-1]}_path")(key)) for directory in DIRECTORIES]
 
 
+@both_storages
+def test_what_is_no_text_or_json_is_none_and_logged(unique, place, storage_class, caplog):
+    storage = storage_class(place.config, unique)
+
+    async def use():
+        await done_by(storage.put("temp/binary", b"\xff"))
+        assert await done_by(storage.get_text("temp/binary")) is None
+        assert await done_by(storage.get_json("temp/binary")) is None
+        assert await done_by(storage.get_text("temp/binary", "latin-1")) == "ÿ", "it is text in another encoding"
+        await done_by(storage.put_text("temp/broken", "{"))
+        assert await done_by(storage.get_json("temp/broken")) is None
+        assert await done_by(storage.get_text("temp/none")) is None and await done_by(storage.get_json("temp/none")) is None
+
+    asyncio.run(use())
+    told = [record.message.split(": ")[0] for record in caplog.records if record.name == "isopod.storage"]
+    assert told == ["temp/binary is not text", "temp/binary is not JSON", "temp/broken is not JSON"]
+
+
 def test_an_execution_has_seven_directories_unless_its_structure_is_flat(unique, place):
     storage = roma.SyncFileStorage(place.config, unique)
     if place.flat:
