@@ -2,6 +2,7 @@
 
 import asyncio
 import concurrent.futures
+import json
 import logging
 import os
 import pathlib
@@ -298,6 +299,18 @@ def test_wrong_tool_calls_are_results_that_a_model_can_read(tool_call, workspace
     monkeypatch.delenv("E2B_API_KEY")
     no_key = {"success": False, "error": "Failed to initialize E2B Sandbox connection."}
     assert tool_call("execute_python", {"code": "1"}, run) == no_key
+
+
+def test_a_prompt_has_the_definitions_of_chosen_tools():
+    """RARO reads the tools' calls out of the model's text, so the prompt has to explain them."""
+    names = ["write_file", "execute_python", "no_such_tool"]
+    told = raro.get_tool_definitions_for_prompt(names)
+    described = json.loads(told)
+    assert [tool["name"] for tool in described] == ["write_file", "execute_python"]
+    assert all(set(tool) == {"name", "description", "parameters"} for tool in described)
+    assert described[0]["parameters"]["required"] == ["filename", "content"]
+    assert asyncio.run(raro.aget_tool_definitions_for_prompt(names)) == told
+    assert json.loads(raro.get_tool_definitions_for_prompt([])) == []
 
 
 def test_only_new_and_changed_inputs_are_sent(workspace, tmp_path):

@@ -6,8 +6,8 @@
     print(run_e2b_sandbox("print(open('data.csv').read())", ws))
     SandboxSession.kill_session("run-7")
 
-``AsyncSandboxSession``, ``AsyncE2BSessionManager``, ``arun_e2b_sandbox`` and ``aexecute_tool_call`` are the same for
-asynchronous code.
+``AsyncSandboxSession``, ``AsyncE2BSessionManager``, ``arun_e2b_sandbox``, ``aexecute_tool_call`` and
+``aget_tool_definitions_for_prompt`` are the same for asynchronous code.
 
 The server keeps the map from runs to sandboxes, so no Redis is needed here, two agents of a run never get two sandboxes,
 and a sandbox that could not be removed is tried again. With ``REDIS_URL``, the server publishes the map under the same
@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import json
 import logging
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Iterable, Mapping, Optional
 
-from .._http import Steps
+from .._http import Client, Steps
 from ..errors import ConfigurationError, IsopodError, QuotaExceededError, TransientError
 from ..sessions import AsyncSession, Execution, Session, _Session
+from ..tools import run_definitions
 from ._workspace import RFS_BASE, WorkspaceManager
 
 __all__ = [
@@ -33,8 +34,10 @@ __all__ = [
     "SandboxSession",
     "WorkspaceManager",
     "aexecute_tool_call",
+    "aget_tool_definitions_for_prompt",
     "arun_e2b_sandbox",
     "execute_tool_call",
+    "get_tool_definitions_for_prompt",
     "run_e2b_sandbox",
 ]
 
@@ -198,6 +201,21 @@ async def aexecute_tool_call(
         return await AsyncE2BSessionManager().call_tool(tool_name, args, ws or WorkspaceManager(run_id))
     except OSError as error:
         return _tool_failure(error)
+
+
+def get_tool_definitions_for_prompt(tool_names: Iterable[str]) -> str:
+    """The definitions of these tools as a JSON text for a system prompt: a list with ``name``, ``description`` and
+    ``parameters``. Tools that the server doesn't have are left out."""
+    return _for_prompt(Client.resolve().run(run_definitions()), tool_names)
+
+
+async def aget_tool_definitions_for_prompt(tool_names: Iterable[str]) -> str:
+    return _for_prompt(await Client.resolve().arun(run_definitions()), tool_names)
+
+
+def _for_prompt(listed: list[dict[str, Any]], names: Iterable[str]) -> str:
+    known = {tool["name"]: tool for tool in listed}
+    return json.dumps([known[name] for name in names if name in known], indent=2)
 
 
 def _execution(session: _Session, code: str, ws: WorkspaceManager, agent_id: Optional[str]) -> Steps[Result]:
