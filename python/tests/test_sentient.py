@@ -3,7 +3,10 @@
 import asyncio
 import concurrent.futures
 import contextlib
+import dataclasses
+import importlib.util
 import inspect
+import sys
 import types
 
 import pytest
@@ -66,10 +69,49 @@ def test_the_tools_members_are_the_seeds():
             is_awaited = isinstance(method, ast.AsyncFunctionDef)
             assert inspect.iscoroutinefunction(getattr(E2BSandboxTool, method.name)) == is_awaited, method.name
             assert callable(blocking) and not inspect.iscoroutinefunction(blocking), method.name
-    defaults = E2BSandboxInput("1")
-    assert (defaults.files, defaults.template, defaults.timeout_seconds) == (None, "python3", 600)
-    with pytest.raises(ValueError):
-        E2BSandboxInput("1", timeout_seconds=10)
+
+
+@pytest.fixture(params=["pydantic", "no pydantic"])
+def input_class(request, monkeypatch):
+    """The input of a task where pydantic is installed, and where it is not."""
+    if request.param == "pydantic":
+        return E2BSandboxInput
+    monkeypatch.setitem(sys.modules, "pydantic", None)
+    spec = importlib.util.spec_from_file_location("isopod.compat._without_pydantic", sentient.__file__)
+    module = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, module)
+    spec.loader.exec_module(module)
+    assert dataclasses.is_dataclass(module.E2BSandboxInput)
+    return module.E2BSandboxInput
+
+
+def test_an_input_has_the_seeds_fields_and_is_checked(input_class):
+    given = input_class(code="1")
+    assert (given.code, given.files, given.template) == ("1", None, "python3")
+    assert (given.timeout_seconds, given.install_dependencies) == (600, False)
+    for wrong in ({"timeout_seconds": 10}, {"timeout_seconds": 3601}):
+        with pytest.raises(ValueError, match="timeout_seconds"):
+            input_class(code="1", **wrong)
+
+
+def test_where_pydantic_is_installed_an_input_is_a_model():
+    import pydantic
+
+    assert issubclass(E2BSandboxInput, pydantic.BaseModel)
+    given = E2BSandboxInput.model_validate_json('{"code": "1", "files": {"a.txt": "x"}}')
+    assert given.model_dump() == {
+        "code": "1", "files": {"a.txt": "x"}, "template": "python3", "timeout_seconds": 600, "install_dependencies": False,
+    }
+    schema = E2BSandboxInput.model_json_schema()
+    assert schema["required"] == ["code"] and all("description" in field for field in schema["properties"].values())
+    with pytest.raises(pydantic.ValidationError):
+        E2BSandboxInput(files={"a.txt": "x"})
+
+
+def test_memory_that_was_not_measured_is_none():
+    assert sentient._metadata(0, [])["memory_usage_mb"] is None
+    measured = [types.SimpleNamespace(mem_used=1), types.SimpleNamespace(mem_used=3 * 1024 * 1024)]
+    assert sentient._metadata(0, measured)["memory_usage_mb"] == 3
 
 
 def test_both_classes_have_the_same_methods_and_parameters():
@@ -133,6 +175,7 @@ def test_a_task_in_one_call(alive, tool_class):
     done = asyncio.run(use(code="print(open('a.txt').read()); 6 * 7", files={"a.txt": "x"}))
     assert (done.status, done.stdout, done.error) == ("success", "x\n", None)
     assert [one.text for one in done.results] == ["42"] and done.metadata["execution_time_ms"] > 0
+    assert "memory_usage_mb" in done.metadata, "also of a task that is over before the server has measured it"
     failed = asyncio.run(use(code="1/0"))
     assert (failed.status, failed.error) == ("error", "ZeroDivisionError: division by zero")
     package = {"package.json": '{"name": "x", "version": "1.0.0"}'}

@@ -11,9 +11,10 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import time
 from dataclasses import dataclass, field
-from typing import Any, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Mapping, Optional
 
 from .._http import Settings
 
@@ -25,22 +26,48 @@ _CALL_TIMEOUT = 300
 _PROGRAMS = frozenset(["python", "python3", "pip", "pip3", "node", "npm", "npx", "bash", "sh"])
 
 
-@dataclass
-class E2BSandboxInput:
-    """What a model gives to the tool."""
+def _installed(module: str) -> Any:
+    """The module, or None if it isn't there."""
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        return None
 
-    code: str
-    #: Files to write before the code runs, by path.
-    files: Optional[dict[str, str]] = None
-    template: str = "python3"
-    #: Seconds that the sandbox may live, 30 to 3600.
-    timeout_seconds: int = 600
-    #: Install what ``package.json`` or ``requirements.txt`` among the files name.
-    install_dependencies: bool = False
 
-    def __post_init__(self) -> None:
-        if not 30 <= self.timeout_seconds <= 3600:
-            raise ValueError("timeout_seconds must be 30 to 3600")
+_pydantic = _installed("pydantic")
+
+if TYPE_CHECKING or _pydantic is None:
+
+    @dataclass(kw_only=True)
+    class E2BSandboxInput:
+        """What a model gives to the tool. A pydantic model where pydantic is installed."""
+
+        code: str
+        #: Files to write before the code runs, by path.
+        files: Optional[dict[str, str]] = None
+        template: str = "python3"
+        #: Seconds that the sandbox may live, 30 to 3600.
+        timeout_seconds: int = 600
+        #: Install what ``package.json`` or ``requirements.txt`` among the files name.
+        install_dependencies: bool = False
+
+        def __post_init__(self) -> None:
+            if not 30 <= self.timeout_seconds <= 3600:
+                raise ValueError("timeout_seconds must be 30 to 3600")
+
+else:
+    _Field = _pydantic.Field
+
+    class E2BSandboxInput(_pydantic.BaseModel):
+        """What a model gives to the tool."""
+
+        code: str = _Field(..., description="Code to run in the sandbox")
+        files: Optional[dict[str, str]] = _Field(None, description="Files to write before the code runs, by path")
+        template: str = _Field("python3", description="Template of the sandbox")
+        timeout_seconds: int = _Field(600, ge=30, le=3600, description="Seconds that the sandbox may live")
+        install_dependencies: bool = _Field(
+            False, description="Install what package.json or requirements.txt among the files name"
+        )
 
 
 @dataclass
@@ -52,7 +79,7 @@ class ExecutionResult:
     stderr: str
     error: Optional[str]
     results: list[Any]
-    #: ``execution_time_ms``, and ``memory_usage_mb`` once the server has measured it.
+    #: ``execution_time_ms``, and ``memory_usage_mb``, which is None if the task ended before the server measured it.
     metadata: dict[str, Any] = field(default_factory=dict)
     sandbox_id: Optional[str] = None
 
@@ -223,8 +250,8 @@ def _result_of_command(done: Any) -> dict[str, Any]:
 
 
 def _metadata(begun: float, measured: Any) -> dict[str, Any]:
-    used = {"memory_usage_mb": measured[-1].mem_used / (1024 * 1024)} if measured else {}
-    return {"execution_time_ms": (time.monotonic() - begun) * 1000, **used}
+    used = measured[-1].mem_used / (1024 * 1024) if measured else None
+    return {"execution_time_ms": (time.monotonic() - begun) * 1000, "memory_usage_mb": used}
 
 
 def _done(result: dict[str, Any], metadata: dict[str, Any], sandbox_id: str) -> ExecutionResult:
