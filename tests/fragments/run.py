@@ -130,6 +130,16 @@ class Rig:
 
 
 @case()
+def the_sdk_of_these_tests_is_one_that_the_example_installs(rig):
+    """The example gets the SDK of the other suites here, and of its package.json from its users."""
+    wanted = json.loads((rig.app.home / "app" / "package.json").read_text())["dependencies"]["e2b"]
+    installed = json.loads((rig.app.home / "app" / "node_modules" / "e2b" / "package.json").read_text())["version"]
+    assert wanted.startswith("^"), f"this test reads only ranges like ^1.2.3, not {wanted}"
+    lowest, found = ([int(number) for number in version.split(".")] for version in (wanted[1:], installed))
+    assert found[0] == lowest[0] > 0 and found >= lowest, f"{installed} is not in {wanted}"
+
+
+@case()
 def a_prompt_becomes_a_live_page_in_the_iframe(rig):
     """The page is of another origin, runs its script, and its files have been written."""
     rig.ask("Greetings from <the prompt>")
