@@ -35,9 +35,9 @@ fn code_is_root_and_imports_what_the_user_has_installed() {
 fn events_arrive_in_the_order_in_which_they_happened() {
     let sandbox = Sandbox::new();
     let executed = sandbox.run("print('one'); import sys; print('two', file=sys.stderr); 3");
-    assert_eq!(executed.events, ["number_of_executions", "stdout:one", "stderr:two", "result", "end_of_execution"]);
+    assert_eq!(executed.events, ["number_of_executions", "stdout:one\n", "stderr:two\n", "result", "end_of_execution"]);
     let executed = sandbox.run("print('before')\n1/0");
-    assert_eq!(executed.events, ["number_of_executions", "stdout:before", "error", "end_of_execution"]);
+    assert_eq!(executed.events, ["number_of_executions", "stdout:before\n", "error", "end_of_execution"]);
     // The same with a child process, which does not use Python's buffers.
     let executed = sandbox.run("import os; print('a'); os.system('echo b; echo c >&2'); print('d')");
     assert_eq!((executed.stdout.as_str(), executed.stderr.as_str()), ("a\nb\nd\n", "c\n"));

@@ -35,7 +35,7 @@ for line in stream:
     say(type='number_of_executions', execution_count=count)
     try:
         if order['code'] == 'sleep':
-            say(type='stdout', text='sleeping', timestamp='2024-01-01T00:00:00Z')
+            say(type='stdout', text='sleeping\n', timestamp='2024-01-01T00:00:00Z')
             time.sleep(1000)
         facts = [sys.argv[2], os.getcwd(), os.getuid(), env.get('SANDBOX'), order['env'], sorted(os.listdir('/proc/self/fd'))]
         say(type='stdout', text=order['code'], timestamp='2024-01-01T00:00:00Z')
@@ -80,7 +80,7 @@ fn a_bridge_is_interrupted_restarted_and_ended_in_its_own_way() {
     let sandbox = Sandbox::scripted(BRIDGE);
     let id = sandbox.create(&json!({"language": "r", "cwd": "/tmp"}));
     let mut cell = sandbox.start(&json!({"code": "sleep", "context_id": id}));
-    assert_eq!(cell.printed(), "sleeping");
+    assert_eq!(cell.printed(), "sleeping\n");
     drop(cell);
     assert!(sandbox.run_in(&id, "x").value().starts_with(r#"["ir", "/tmp""#));
 

@@ -19,6 +19,10 @@ KINDS = {
 KNOWN_GAPS = {}
 
 
+# Of a failed case's error on the page.
+MAX_REASON = 200
+
+
 # Their template takes too long to build for this run.
 DESKTOP = [
     "## Python `e2b-desktop`, JavaScript `@e2b/desktop`",
@@ -97,11 +101,21 @@ def compatibility_page(suites, problems, version):
     lines += R_AND_JAVA
     lines += not_supported(suites)
     lines += ["## Failures", ""]
-    lines += [f"- {suite.name}: {result['name'].replace('_', ' ')}" for suite, result in failures]
+    lines += [f"- {suite.name}: {result['name'].replace('_', ' ')}{reason(result['error'])}" for suite, result in failures]
     lines += [f"- {problem.splitlines()[0]}" for problem in problems]
     if not failures and not problems:
         lines.append("None.")
     return "\n".join(lines) + "\n"
+
+
+def reason(error):
+    """The last line of an error, for the end of its line on the page. The lines of a JavaScript stack are left out."""
+    lines = [line.strip() for line in (error or "").splitlines()]
+    told = [line for line in lines if line and not line.startswith("at ")]
+    if not told:
+        return ""
+    shown = told[-1].replace("`", "'")
+    return f": `{shown[:MAX_REASON]}…`" if len(shown) > MAX_REASON else f": `{shown}`"
 
 
 def older_over_tls(suites):

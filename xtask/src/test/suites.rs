@@ -46,6 +46,7 @@ const PLAIN: Suite = Suite {
 
 pub(crate) const SUITES: &[Suite] = &[
     Suite { name: "doc", program: Program::Cargo, arguments: &["test", "--workspace", "--doc", "--quiet"], ..PLAIN },
+    Suite { name: "sdk-parts", tier: Tier::Fake, arguments: &["tests/sdk/test_pure.py"], ..PLAIN },
     Suite { name: "frameworks-parts", tier: Tier::Fake, arguments: &["tests/frameworks/test_pure.py"], ..PLAIN },
     Suite { name: "programs-parts", tier: Tier::Fake, arguments: &["tests/programs/test_pure.py"], ..PLAIN },
     Suite { name: "fresh-parts", tier: Tier::Fake, arguments: &["tests/fresh/test_pure.py"], ..PLAIN },

@@ -22,7 +22,9 @@ __builtins__ = pristine.BUILTINS
 
 # The lowest number for the copies of the descriptors 1 and 2.
 LOWEST_COPY = 10
-PARTIAL_LINE_SECONDS = 0.05
+# The `flush_interval` of ipykernel's OutStream, so that programs get output in the parts that they know. `print` writes its text and
+# its line end apart: if this is too short for a busy machine, one `print` arrives as two messages.
+PARTIAL_LINE_SECONDS = 0.2
 BULK_WRITES = 2000
 # The descriptors to look at if they cannot be listed.
 MAX_FD = 4096

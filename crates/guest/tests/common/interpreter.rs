@@ -213,14 +213,16 @@ impl Cell {
         }
     }
 
-    /// Waits for standard output.
+    /// Waits for a line on standard output. Returns all that was printed until then: a line may come in parts.
     pub(crate) fn printed(&mut self) -> String {
-        loop {
+        let mut printed = String::new();
+        while !printed.contains('\n') {
             let event = self.next().expect("the cell ended");
             if event["type"] == "stdout" {
-                return event["text"].as_str().unwrap().to_owned();
+                printed.push_str(event["text"].as_str().unwrap());
             }
         }
+        printed
     }
 
     pub(crate) fn finish(mut self) -> Executed {
@@ -241,7 +243,7 @@ pub(crate) struct Executed {
     pub(crate) stderr: String,
     pub(crate) results: Vec<Value>,
     pub(crate) error: Option<Value>,
-    /// The types of all events except output.
+    /// The types of all events. Output also has its text; what one stream gives without another event in between is one.
     pub(crate) events: Vec<String>,
     pub(crate) ended: bool,
 }
@@ -255,8 +257,7 @@ impl Executed {
                 assert!(event["timestamp"].as_str().unwrap().ends_with('Z'));
                 let sink = if kind == "stdout" { &mut self.stdout } else { &mut self.stderr };
                 sink.push_str(text());
-                self.events.push(format!("{kind}:{}", text().trim()));
-                return;
+                return self.take_output(&kind, text());
             }
             "result" => self.results.push(event.clone()),
             "error" => self.error = Some(event.clone()),
@@ -264,6 +265,13 @@ impl Executed {
             _ => {}
         }
         self.events.push(kind);
+    }
+
+    fn take_output(&mut self, stream: &str, text: &str) {
+        match self.events.last_mut() {
+            Some(last) if last.starts_with(&format!("{stream}:")) => last.push_str(text),
+            _ => self.events.push(format!("{stream}:{text}")),
+        }
     }
 
     /// The text of the value.
