@@ -192,6 +192,41 @@ feature('errors', 'a sandbox killed under a watch is told too', async () => {
   assert.match(ended[0].message, /killed or reached its end of life/)
 })
 
+// No version checks on the sandbox once a stream has begun: the transport's own error comes through, and the next call says why.
+feature('errors', 'a sandbox killed under a download never gives a short file', { core: true }, async () => {
+  const sandbox = await Sandbox.create()
+  await sandbox.commands.run('truncate -s 1G big')
+  const stream = await sandbox.files.read('big', { format: 'stream' })
+  let received = 0
+  await rejects(
+    (async () => {
+      for await (const part of stream) {
+        if (received === 0) await sandbox.kill()
+        received += part.length
+      }
+    })()
+  )
+  assert(received > 0 && received < 2 ** 30, `${received}`)
+  const { message } = await rejects(sandbox.files.read('big', { format: 'stream' }), sdk.TimeoutError)
+  assert.match(message, /The sandbox was not found/)
+})
+
+feature('errors', "a sandbox killed under an upload is told in the SDK's own words", { core: true }, async () => {
+  const sandbox = await Sandbox.create()
+  const [size, killedAt, chunk] = [32 << 20, 8 << 20, new Uint8Array(64 << 10)]
+  let given = 0
+  const stream = new ReadableStream({
+    async pull(controller) {
+      if (given === killedAt) await sandbox.kill()
+      if (given === size) return controller.close()
+      controller.enqueue(chunk)
+      given += chunk.length
+    },
+  })
+  const { message } = await rejects(sandbox.files.write('big', stream), sdk.TimeoutError)
+  assert.match(message, /killed or reached its end of life|The sandbox was not found/)
+})
+
 feature('list', 'a new sandbox is in the list until it is killed', { core: true }, async () => {
   const metadata = { 'a key & more': `${unique()} b=c&d%20 ü+/?` }
   await withSandbox({ metadata }, async (sandbox) => {

@@ -1,8 +1,11 @@
 """A sandbox that ends while its client waits: every version of the SDK checks that, and says so in its own words."""
 
 import asyncio
+import io
 
 import e2b
+import httpx
+from cases_files import parts
 from cases_pty import size
 from harness.cases import case
 from kit import exception, go, raises, until
@@ -47,6 +50,52 @@ async def a_sandbox_killed_under_a_terminal_is_told_too(sdk):
     async with raises(e2b.TimeoutException) as seen:
         await go(handle.wait())
     assert WORDS in str(seen.error), repr(seen.error)
+
+
+@case("errors", core=True)
+async def a_sandbox_killed_under_a_download_never_gives_a_short_file(sdk):
+    """No version checks on the sandbox once a stream has begun: the transport's own error comes through, and the next call says why."""
+    sandbox = await go(sdk.Sandbox.create())
+    await go(sandbox.commands.run("truncate -s 1G big"))
+    stream = await go(sandbox.files.read("big", format="stream"))
+    received = 0
+    async with raises(e2b.SandboxException, httpx.TransportError):
+        async for part in parts(stream):
+            if received == 0:
+                await go(sandbox.kill())
+            received += len(part)
+    assert 0 < received < 1 << 30
+    async with raises(e2b.TimeoutException) as seen:
+        await go(sandbox.files.read("big", format="stream"))
+    assert "The sandbox was not found" in str(seen.error), repr(seen.error)
+
+
+@case("errors", core=True)
+async def a_sandbox_killed_under_an_upload_is_told_in_the_sdks_own_words(sdk):
+    sandbox = await go(sdk.Sandbox.create())
+    async with raises(e2b.TimeoutException) as seen:
+        await go(sandbox.files.write("big", KillsWhileRead(sandbox.sandbox_id)))
+    assert WORDS in str(seen.error) or "The sandbox was not found" in str(seen.error), repr(seen.error)
+
+
+class KillsWhileRead(io.RawIOBase):
+    """A file of which a part is uploaded when its sandbox ends. Older versions read all of it before they send."""
+
+    SIZE, KILLED_AT = 32 << 20, 8 << 20
+
+    def __init__(self, sandbox):
+        self.sandbox, self.given = sandbox, 0
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        length = min(len(buffer), self.SIZE - self.given)
+        if self.given < self.KILLED_AT <= self.given + length:
+            e2b.Sandbox.kill(self.sandbox)
+        buffer[:length] = bytes(length)
+        self.given += length
+        return length
 
 
 @case("errors", core=True, only="async")

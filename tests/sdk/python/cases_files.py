@@ -154,14 +154,18 @@ async def octet_stream_uploads_work_for_text_and_many(sdk):
         assert await go(sandbox.files.read("/tmp/o")) + await go(sandbox.files.read("/tmp/o2")) == "text2"
 
 
-async def gathered(stream):
-    parts = []
+async def parts(stream):
+    """The parts of a stream of either SDK."""
     if hasattr(stream, "__aiter__"):
         async for part in stream:
-            parts.append(part)
+            yield part
     else:
-        parts.extend(stream)
-    return b"".join(parts)
+        for part in stream:
+            yield part
+
+
+async def gathered(stream):
+    return b"".join([part async for part in parts(stream)])
 
 
 @case("metadata")

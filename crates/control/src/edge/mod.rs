@@ -16,6 +16,7 @@ mod refusal;
 mod route;
 mod signature;
 mod tunnel;
+mod upload;
 
 pub use preview::PreviewNames;
 pub(crate) use proxy::proxy;

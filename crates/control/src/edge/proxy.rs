@@ -23,6 +23,7 @@ use super::headers::{
 };
 use super::refusal::{Refusal, TRAFFIC_HEADER};
 use super::route::{Address, Form};
+use super::upload::Upload;
 use super::{Edge, tunnel};
 use crate::delivery::{ClientConnection, RunningGuest, TrackedBody};
 use crate::lifecycle::{ActError, Fleet, Life, Sandbox, View};
@@ -34,11 +35,15 @@ const INTERNAL_PATHS: [&str; 9] =
 const ACCESS_HEADER: &str = "x-access-token";
 
 /// Forwards the request. A refusal becomes a response that the SDKs understand.
-pub(crate) async fn proxy(edge: &Edge, address: Address, peer: Peer, request: Request<Body>) -> Response<Body> {
+pub(crate) async fn proxy(edge: &Edge, address: Address, peer: Peer, mut request: Request<Body>) -> Response<Body> {
     let asked_with = request.headers().clone();
+    let upload = Upload::of(&mut request);
     match try_proxy(edge, address, peer, request).await {
         Ok(response) => response,
-        Err(refusal) => refusal.response(&asked_with),
+        Err(refusal) => {
+            upload.into_iter().for_each(Upload::drain);
+            refusal.response(&asked_with)
+        }
     }
 }
 
@@ -72,7 +77,7 @@ async fn try_proxy(
     let sent = send(fleet, &address, &life, permit, client, request);
     let mut response = tokio::select! {
         biased;
-        response = sent => response?,
+        response = sent => response.map_err(|refusal| of_ended(refusal, &life))?,
         () = life.gate.cancelled() => return Err(Refusal::NotFound(address.sandbox)),
     };
     if address.form.shares_the_apis_origin() {
@@ -82,6 +87,14 @@ async fn try_proxy(
         force_download(response.headers_mut());
     }
     Ok(response)
+}
+
+/// The connection into a sandbox breaks when it ends, and that may be noticed first.
+fn of_ended(refusal: Refusal, life: &Life) -> Refusal {
+    match refusal {
+        Refusal::Unreachable(sandbox) if life.ended.is_cancelled() => Refusal::NotFound(sandbox),
+        refusal => refusal,
+    }
 }
 
 /// Internal paths do not exist for clients. Ports other than the guest's require the traffic token if the sandbox is

@@ -140,6 +140,32 @@ fn zeros(bytes: &[u8]) -> usize {
     bytes.iter().filter(|byte| **byte == 0).count()
 }
 
+/// Some SDKs read nothing before they have sent everything, and a reset would take the answer from the others.
+#[tokio::test]
+async fn an_upload_to_a_killed_sandbox_is_read_to_its_end_and_answered() {
+    const SIZE: usize = 16 << 20;
+    let server = start().await;
+    let id = server.create(json!({})).await;
+    for (to, is_killed_under_it) in [(id.as_str(), true), ("inobody", false)] {
+        let mut stream = TcpStream::connect(server.address).await.unwrap();
+        let inside = format!("e2b-sandbox-id: {to}\r\ne2b-sandbox-port: 49983\r\ncontent-length: {SIZE}\r\n");
+        stream.write_all(format!("POST /files HTTP/1.1\r\nhost: localhost\r\n{inside}\r\n").as_bytes()).await.unwrap();
+        stream.write_all(&vec![0; SIZE / 2]).await.unwrap();
+        if is_killed_under_it {
+            kill(&server, to).await;
+        }
+        stream.write_all(&vec![0; SIZE / 2]).await.unwrap();
+        let mut got = String::new();
+        while !got.ends_with('}') {
+            let mut piece = [0; 4096];
+            let length = stream.read(&mut piece).await.unwrap();
+            assert!(length > 0, "{to}: {got}");
+            got += std::str::from_utf8(&piece[..length]).unwrap();
+        }
+        assert!(got.starts_with("HTTP/1.1 502 ") && got.contains("The sandbox was not found"), "{to}: {got}");
+    }
+}
+
 /// The connection into the sandbox breaks, and nobody knows yet whether the sandbox is gone.
 #[tokio::test]
 async fn a_stream_that_breaks_inside_ends_as_its_client_understands_it() {
