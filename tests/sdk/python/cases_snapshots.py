@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import inspect
+import json
+import os
 
 import e2b
 from harness.cases import Absent, case
@@ -278,6 +280,26 @@ async def a_fork_is_another_sandbox_with_the_same_files(sdk):
             assert await go(copy.files.read("inherited")) == "yes"
             await go(copy.files.write("only-in-copy", "x"))
             assert not await go(sandbox.files.exists("only-in-copy"))
+
+
+@case("fork")
+async def a_fork_of_version_2_without_memory_has_the_files_and_no_process(sdk):
+    """What later SDKs send for `keep_memory=False`."""
+    async with sdk.sandbox(envs={"KEPT": "env"}) as sandbox:
+        await go(sandbox.files.write("inherited", "yes"))
+        await go(sandbox.commands.run("sleep 4714", background=True))
+        headers = {"X-API-Key": os.environ["E2B_API_KEY"], "Content-Type": "application/json"}
+        body = json.dumps({"memory": False, "timeout": 60}).encode()
+        status, _, answer = fetch(f"{URL}/v2/sandboxes/{sandbox.sandbox_id}/fork", "POST", body, headers)
+        assert status == 201, answer
+        copy = await go(sdk.Sandbox.connect(json.loads(answer)[0]["sandbox"]["sandboxID"]))
+        try:
+            assert await go(copy.files.read("inherited")) == "yes"
+            shown = await go(copy.commands.run("echo $KEPT; pgrep -f 'sleep 471[4]' || echo none"))
+            assert shown.stdout == "env\nnone\n", shown
+            assert (await go(sandbox.commands.run("pgrep -fc 'sleep 471[4]'"))).stdout == "1\n", "the source goes on"
+        finally:
+            await go(copy.kill())
 
 
 @case("fork", core=True)

@@ -179,7 +179,15 @@ fn snapshot_routes() -> Routes<Arc<App>> {
         )
         .route(
             "/sandboxes/{id}/fork",
-            [post(changes(TeamKey, "sandbox.fork"), "Create copies of a running sandbox", sandbox_fork::fork)],
+            [post(changes(TeamKey, "sandbox.fork"), "Create copies of a running sandbox", sandbox_fork::fork_v1)],
+        )
+        .route(
+            "/v2/sandboxes/{id}/fork",
+            [post(
+                changes(TeamKey, "sandbox.fork"),
+                "Create copies of a running sandbox, version 2",
+                sandbox_fork::fork_v2,
+            )],
         )
         .route(
             "/sandboxes/{id}/rollback",

@@ -1,4 +1,4 @@
-//! `POST /sandboxes/{id}/fork`: create copies of a running sandbox.
+//! `POST …/fork` (two versions): create copies of a running sandbox. They differ in how long copies live by default.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +13,12 @@ use utoipa::ToSchema;
 use super::acknowledged::remove;
 use super::app::App;
 use super::find_sandbox::live_sandbox;
-use super::new_sandbox::checked_timeout;
+use super::new_sandbox::{V1, V2, checked_timeout};
 use super::sandbox_snapshot::done_perhaps;
 use super::sandbox_views::{CreatedSandbox, SandboxDomain, created_sandbox};
 use super::volume_mounts;
-use crate::lifecycle::{ActError, Sandbox};
+use crate::lifecycle::{ActError, Sandbox, WantedCopies};
 
-const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_COPIES: i64 = 20;
 
 #[derive(Deserialize, ToSchema)]
@@ -32,6 +31,8 @@ pub(super) struct ForkBody {
     /// How many copies to create.
     #[schema(minimum = 1, maximum = 20)]
     count: Option<i64>,
+    /// Whether copies have the processes and their memory too. True by default. Otherwise, copies start from its files.
+    memory: Option<bool>,
 }
 
 /// A copy, or why there is none. Exactly one of the fields is set.
@@ -55,19 +56,38 @@ struct CopyError {
 }
 
 type Copies = Vec<Result<Arc<Sandbox>, ApiError>>;
+type Answer = Result<Prepared<Created<Vec<CopyView>>>, ApiError>;
 
-pub(super) async fn fork(
+pub(super) async fn fork_v1(
     State(app): State<Arc<App>>,
     caller: Caller,
     domain: SandboxDomain,
     Path(id): Path<String>,
     body: JsonBody<ForkBody>,
-) -> Result<Prepared<Created<Vec<CopyView>>>, ApiError> {
-    let body = body.parse()?;
-    let timeout = checked_timeout(body.timeout, &app.fleet)?.unwrap_or(DEFAULT_TIMEOUT);
-    let count = checked_count(body.count)?;
+) -> Answer {
+    let wanted = checked_copies(&app, body.parse()?, V1.timeout)?;
+    fork(app, caller, domain, id, wanted).await
+}
+
+pub(super) async fn fork_v2(
+    State(app): State<Arc<App>>,
+    caller: Caller,
+    domain: SandboxDomain,
+    Path(id): Path<String>,
+    body: JsonBody<ForkBody>,
+) -> Answer {
+    let wanted = checked_copies(&app, body.parse()?, V2.timeout)?;
+    fork(app, caller, domain, id, wanted).await
+}
+
+fn checked_copies(app: &App, body: ForkBody, default_timeout: Duration) -> Result<WantedCopies, ApiError> {
+    let timeout = checked_timeout(body.timeout, &app.fleet)?.unwrap_or(default_timeout);
+    Ok(WantedCopies { count: checked_count(body.count)?, timeout, with_memory: body.memory.unwrap_or(true) })
+}
+
+async fn fork(app: Arc<App>, caller: Caller, domain: SandboxDomain, id: String, wanted: WantedCopies) -> Answer {
     let source = live_sandbox(&app.fleet, &caller, &id).await?;
-    let making = copy(Arc::clone(&app), caller, Arc::clone(&source), count, timeout);
+    let making = copy(Arc::clone(&app), caller, Arc::clone(&source), wanted);
     // A client that hangs up before it has the whole response cannot know the copies.
     let made = until_answered(making, |copies: Copies| async move {
         for sandbox in copies.into_iter().flatten() {
@@ -84,15 +104,9 @@ pub(super) async fn fork(
     Ok(Prepared::new(receipt.on((Extension(subject), Created(shown)).into_response())))
 }
 
-async fn copy(
-    app: Arc<App>,
-    caller: Caller,
-    source: Arc<Sandbox>,
-    count: usize,
-    timeout: Duration,
-) -> Result<Copies, ActError> {
-    let mut copies = Vec::with_capacity(count);
-    for made in app.fleet.fork(&source, count, timeout).await? {
+async fn copy(app: Arc<App>, caller: Caller, source: Arc<Sandbox>, wanted: WantedCopies) -> Result<Copies, ActError> {
+    let mut copies = Vec::with_capacity(wanted.count);
+    for made in app.fleet.fork(&source, &wanted).await? {
         copies.push(match made {
             Ok(sandbox) => volume_mounts::confirm(&app, &caller, &sandbox).await.map(|()| sandbox),
             Err(refusal) => Err(refusal.into()),

@@ -34,6 +34,7 @@ pub(crate) use drain::DrainReport;
 pub use drain::{DRAIN_RETRY, Draining};
 pub use fleet::Fleet;
 pub(crate) use fleet::FleetSettings;
+pub(crate) use fork::WantedCopies;
 pub use guest_connection::GuestConnection;
 pub use handle::{ActError, Life, Sandbox, View};
 pub(crate) use idle::run_idle_close;

@@ -54,14 +54,14 @@ pub(crate) struct SnapshotStart {
 impl UsableTemplate {
     /// The template of a copy of this sandbox, which starts from a snapshot of it. A team may use what its own sandbox
     /// stands on.
-    pub(crate) fn of_copy(source: &SandboxRow, node_template: String, snapshot: SnapshotId) -> Self {
+    pub(crate) fn of_copy(source: &SandboxRow, node_template: String, snapshot: SnapshotId, has_memory: bool) -> Self {
         Self {
             id: source.template.clone(),
             alias: source.alias.clone(),
             node_template: NodeTemplate(node_template),
             limits: source.limits,
             // The copy asks for the features itself: it has the source's metadata.
-            snapshot: Some(SnapshotStart { id: snapshot, has_memory: true, features: None }),
+            snapshot: Some(SnapshotStart { id: snapshot, has_memory, features: None }),
         }
     }
 

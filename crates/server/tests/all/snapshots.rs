@@ -243,15 +243,41 @@ async fn a_fork_gives_copies_with_what_the_source_has() {
 }
 
 #[tokio::test]
-async fn a_fork_without_a_body_is_one_copy_for_fifteen_seconds() {
+async fn a_fork_without_a_body_is_one_copy_for_as_long_as_its_version_says() {
     let server = Server::start().await;
     let id = server.create(json!({})).await;
-    let forked = server.client.call(http::Method::POST, &format!("/sandboxes/{id}/fork"), &[], None).await;
-    assert_eq!((forked.status, forked.json.as_array().unwrap().len()), (201, 1), "{forked:?}");
-    let copied = forked.json[0]["sandbox"]["sandboxID"].as_str().unwrap();
-    let detail = server.client.get(&format!("/sandboxes/{copied}")).await.json;
-    let at = |name: &str| isopod_store::clock::Timestamp::parse_rfc3339(detail[name].as_str().unwrap()).unwrap();
-    assert_eq!(at("startedAt").until(at("endAt")), Duration::from_secs(15));
+    for (version, seconds) in [("", 15), ("/v2", 300)] {
+        let path = format!("{version}/sandboxes/{id}/fork");
+        let forked = server.client.call(http::Method::POST, &path, &[], None).await;
+        assert_eq!((forked.status, forked.json.as_array().unwrap().len()), (201, 1), "{forked:?}");
+        let copied = forked.json[0]["sandbox"]["sandboxID"].as_str().unwrap();
+        let detail = server.client.get(&format!("/sandboxes/{copied}")).await.json;
+        let at = |name: &str| isopod_store::clock::Timestamp::parse_rfc3339(detail[name].as_str().unwrap()).unwrap();
+        assert_eq!(at("startedAt").until(at("endAt")), Duration::from_secs(seconds), "{path}");
+    }
+}
+
+/// The node would refuse to save memory, and to start from it.
+#[tokio::test]
+async fn a_fork_without_memory_needs_none_saved_and_copies_what_else_the_source_has() {
+    let server = Server::start().await;
+    let client = &server.client;
+    let id = server.create(json!({ "metadata": { "user": "ada" }, "envVars": { "SECRET": "x" } })).await;
+    *server.node.faults.no_memory.lock().unwrap() = Some("criu was not found".to_owned());
+    *server.node.faults.undumpable.lock().unwrap() = Some("process 12 (python3) has an io_uring open".to_owned());
+    for version in ["", "/v2"] {
+        let path = format!("{version}/sandboxes/{id}/fork");
+        assert_eq!(refused(&client.post(&path, json!({ "memory": true })).await).0, 501);
+        let forked = client.post(&path, json!({ "count": 2, "timeout": 60, "memory": false })).await;
+        assert_eq!((forked.status, forked.json.as_array().unwrap().len()), (201, 2), "{forked:?}");
+        for item in forked.json.as_array().unwrap() {
+            let copied = item["sandbox"]["sandboxID"].as_str().unwrap();
+            let detail = client.get(&format!("/sandboxes/{copied}")).await.json;
+            assert_eq!((&detail["state"], &detail["metadata"]), (&json!("running"), &json!({ "user": "ada" })));
+            assert_eq!(server.node.spec_of(copied).unwrap().env["SECRET"], "x");
+        }
+    }
+    assert!(server.node.kept_snapshots().is_empty() && ids(client, "").await.is_empty(), "no snapshot is seen");
 }
 
 #[tokio::test]

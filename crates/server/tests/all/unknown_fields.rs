@@ -211,7 +211,9 @@ impl Session {
         self.send(Method::PUT, &of("network"), Some(network)).await;
         self.send(Method::POST, &of("snapshots"), Some(json!({ "name": "kept", "memory": true }))).await;
         self.send(Method::GET, &format!("/snapshots?sandboxID={id}&limit=10"), None).await;
-        self.send(Method::POST, &of("fork"), Some(json!({ "count": 1, "timeout": 60 }))).await;
+        for path in [of("fork"), format!("/v2{}", of("fork"))] {
+            self.send(Method::POST, &path, Some(json!({ "count": 1, "timeout": 60, "memory": true }))).await;
+        }
         self.send(Method::POST, &of("pause"), Some(json!({ "memory": true, "requireHealthyGuest": false }))).await;
         self.send(Method::POST, &of("resume"), Some(json!({ "timeout": 60, "autoPause": false }))).await;
         self.send(Method::GET, "/events/sandboxes?limit=5&orderAsc=true", None).await;
