@@ -340,6 +340,29 @@ fn what_was_killed_is_gone_with_its_children() {
     }
 }
 
+/// An interactive shell gives each job a process group of its own. This one ignores that its terminal hangs up.
+#[test]
+fn a_killed_terminal_is_gone_with_what_runs_in_front_of_it() {
+    use base64::Engine as _;
+    let guest = adopting_guest();
+    let shell = json!({"cmd": "/bin/bash", "args": ["--norc", "-i"]});
+    let request = json!({"process": shell, "pty": {"size": {"cols": 80, "rows": 24}}});
+    let mut events = guest.stream("process.Process/Start", &[], &request);
+    let pid = events.pid();
+    let told = guest.path("job");
+    let at = told.display();
+    let job = format!("sh -c 'trap \"\" HUP; sleep 100 & echo $$ $! > {at}.new; mv {at}.new {at}; wait'\n");
+    let typed = base64::engine::general_purpose::STANDARD.encode(job);
+    let input = json!({"process": {"pid": pid}, "input": {"pty": typed}});
+    assert_eq!(guest.call("process.Process/SendInput", &input).status, 200);
+    wait_until(|| told.exists());
+    kill(&guest, pid);
+    for job in std::fs::read_to_string(told).unwrap().split_whitespace() {
+        let job = rustix::process::Pid::from_raw(job.parse().unwrap()).unwrap();
+        assert_eq!(rustix::process::test_kill_process(job), Err(rustix::io::Errno::SRCH));
+    }
+}
+
 #[test]
 fn a_kill_does_not_wait_forever_for_what_stays() {
     let guest = adopting_guest();

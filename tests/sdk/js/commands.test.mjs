@@ -151,8 +151,13 @@ feature('background', 'what was killed is gone with its children', () =>
       for (const pid of [handle.pid, child]) assert.equal(await files.exists(`/proc/${pid}/stat`), false)
     }
     const terminal = await pty.create({ cols: 80, rows: 24, onData: () => {} })
+    // What the shell runs has a process group of its own.
+    const job = `sh -c 'trap "" HUP; sleep 300 & echo $$ $! > /tmp/new; mv /tmp/new /tmp/job; wait'\n`
+    await pty.sendInput(terminal.pid, bytes(job))
+    await until(() => files.exists('/tmp/job'))
+    const children = (await files.read('/tmp/job')).trim().split(' ')
     assert.equal(await pty.kill(terminal.pid), true)
-    assert.equal(await files.exists(`/proc/${terminal.pid}/stat`), false)
+    for (const pid of [terminal.pid, ...children]) assert.equal(await files.exists(`/proc/${pid}/stat`), false)
     await rejects(terminal.wait())
   })
 )

@@ -96,9 +96,15 @@ async def a_killed_terminal_is_gone(sdk):
     async with sdk.sandbox() as sandbox:
         terminal = await opened(sdk, lambda **o: sandbox.pty.create(size=size(24, 80), **o))
         pid = terminal.handle.pid
+        # What the shell runs has a process group of its own.
+        job = "sh -c 'trap \"\" HUP; sleep 300 & echo $$ $! > /tmp/new; mv /tmp/new /tmp/job; wait'\n"
+        await go(sandbox.pty.send_stdin(pid, job.encode()))
+        await until(lambda: sandbox.files.exists("/tmp/job"))
+        children = (await go(sandbox.files.read("/tmp/job"))).split()
         assert pid in [p.pid for p in await go(sandbox.commands.list())]
         assert await go(sandbox.pty.kill(pid)) is True
-        assert await go(sandbox.files.exists(f"/proc/{pid}/stat")) is False
+        for gone in [pid, *children]:
+            assert await go(sandbox.files.exists(f"/proc/{gone}/stat")) is False, (gone, pid, children)
         assert await terminal.ends() != 0
         assert await go(sandbox.pty.kill(pid)) is False
         async with raises(exception("NotFoundException")):

@@ -15,6 +15,7 @@ use isopod_wire::rpc::process::{
 };
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::Pid;
 use rustix::termios::Winsize;
 use tokio::io::Interest;
 use tokio::sync::Notify;
@@ -69,6 +70,12 @@ impl Input {
     pub(crate) fn close_now(&self) {
         *self.current() = None;
         self.over.notify_waiters();
+    }
+
+    /// The process group that runs in front of the terminal, if there is one.
+    pub(super) fn foreground(&self) -> Option<Pid> {
+        let master = self.current().clone().filter(|_| self.is_terminal)?;
+        rustix::termios::tcgetpgrp(master.fd()).ok()
     }
 
     pub(crate) fn resize(&self, size: Winsize) -> Result<(), RpcError> {

@@ -112,14 +112,21 @@ impl Process {
         rustix::process::kill_process_group(self.pid, signal)
     }
 
-    /// Kills the process and its group, and waits until no process of the group exists any more, not even as a zombie. What
-    /// is stuck in the kernel, or what its own parent does not reap, is waited for only for a while.
+    /// Kills the process and its group, and what runs in front of its terminal: an interactive shell gives each job a group of
+    /// its own. Waits until no process of the groups exists any more, not even as a zombie. What is stuck in the kernel, or
+    /// what its own parent does not reap, is waited for only for a while.
     async fn kill(&self) -> rustix::io::Result<()> {
+        let in_front = self.input.foreground().filter(|group| *group != self.pid);
         self.signal(Signal::KILL)?;
+        if let Some(group) = in_front {
+            // It may have ended with the shell.
+            let _ = rustix::process::kill_process_group(group, Signal::KILL);
+        }
+        let exists = |group: Pid| rustix::process::test_kill_process_group(group).is_ok();
         let gone = async {
             // The kernel has no event for the end of a group. Almost all are gone at the first or second look.
             let mut pause = Duration::from_millis(1);
-            while rustix::process::test_kill_process_group(self.pid).is_ok() {
+            while exists(self.pid) || in_front.is_some_and(exists) {
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(MAX_KILL_PAUSE);
             }
