@@ -16,6 +16,8 @@ from harness.features import FEATURES
 CASES = []
 # What the server refused as unsupported in the case that runs. The page lists it.
 REFUSED = contextvars.ContextVar("refused")
+# Of a coroutine. The suite has a deadline of its own, for everything.
+SECONDS = 90
 
 
 class Absent(Exception):
@@ -23,18 +25,19 @@ class Absent(Exception):
 
 
 class Case:
-    def __init__(self, feature, function, core, only):
+    def __init__(self, feature, function, core, only, seconds):
         assert feature in FEATURES, f"unknown feature {feature!r}"
-        self.feature, self.function, self.core, self.only = feature, function, core, only
+        self.feature, self.function, self.core, self.only, self.seconds = feature, function, core, only, seconds
         self.name = function.__name__
 
 
-def case(feature, core=False, only=None, when=True):
-    """Registers a case. `core`: also for older versions. `only`: for one flavour of the SDK. `when`: for such runs."""
+def case(feature, core=False, only=None, when=True, seconds=SECONDS):
+    """Registers a case. `core`: also for older versions. `only`: for one flavour of the SDK. `when`: for such runs. `seconds`: the
+    limit of one that installs something from the network."""
 
     def register(function):
         if when:
-            CASES.append(Case(feature, function, core, only))
+            CASES.append(Case(feature, function, core, only, seconds))
         return function
 
     return register
@@ -73,7 +76,7 @@ def _run(case, context):
     try:
         result = case.function(context)
         if inspect.iscoroutine(result):
-            asyncio.run(asyncio.wait_for(result, 90))
+            asyncio.run(asyncio.wait_for(result, case.seconds))
     except Absent as absent:
         outcome, error = "absent", str(absent)
     except BaseException:

@@ -48,27 +48,57 @@ feature('builds', 'copy, run, env, workdir and user leave their marks', () =>
   })
 )
 
+async function withFolder(body) {
+  const place = mkdtempSync(join(tmpdir(), 'sdk-'))
+  try {
+    mkdirSync(join(place, 'folder', 'sub'), { recursive: true })
+    for (const file of ['a.txt', 'b.txt', 'sub/c.txt']) writeFileSync(join(place, 'folder', file), `${file}\n`)
+    await body(place)
+  } finally {
+    rmSync(place, { recursive: true })
+  }
+}
+
+// Several files make the destination a directory; links are copied as links, wherever they lead.
 feature('builds', 'a pattern copies all that it means', () =>
-  withName(async (name) => {
-    const place = mkdtempSync(join(tmpdir(), 'sdk-'))
-    try {
-      mkdirSync(join(place, 'folder', 'sub'), { recursive: true })
-      for (const file of ['a.txt', 'b.txt', 'sub/c.txt']) writeFileSync(join(place, 'folder', file), `${file}\n`)
-      symlinkSync('gone', join(place, 'folder', 'nowhere'))
-      symlinkSync('/etc/hostname', join(place, 'folder', 'absolute'))
+  withName((name) =>
+    withFolder(async (place) => {
+      for (const [link, target] of [['near', 'a.txt'], ['nowhere', 'gone'], ['absolute', '/etc/hostname']]) {
+        symlinkSync(target, join(place, 'folder', link))
+      }
       const template = sdk
         .Template({ fileContextPath: place })
         .fromImage('debian:12')
         .copy('folder/*', 'out', { forceUpload: true, resolveSymlinks: false })
+        .copy('folder/**', 'all')
+        .copy('folder/**/*.txt', '/srv/texts')
+        .copy('folder/near', 'link')
+        .copy('folder/near', 'followed', { resolveSymlinks: true })
       await sdk.Template.build(template, name)
       await withSandbox({ template: name }, async (sandbox) => {
-        const done = await sandbox.commands.run('cat out/*.txt out/sub/c.txt; readlink out/nowhere out/absolute')
-        assert.equal(done.stdout, 'a.txt\nb.txt\nsub/c.txt\ngone\n/etc/hostname\n')
+        const links = 'readlink out/near out/nowhere out/absolute all/nowhere link'
+        const files = 'out/a.txt out/b.txt out/sub/c.txt all/a.txt all/sub/c.txt /srv/texts/a.txt /srv/texts/sub/c.txt followed'
+        const done = await sandbox.commands.run(`cat ${files}; ${links}`)
+        assert.deepEqual(done.stdout.trim().split('\n'), [
+          ...['a.txt', 'b.txt', 'sub/c.txt', 'a.txt', 'sub/c.txt', 'a.txt', 'sub/c.txt', 'a.txt'],
+          ...['a.txt', 'gone', '/etc/hostname', 'gone', 'a.txt'],
+        ])
       })
-    } finally {
-      rmSync(place, { recursive: true })
-    }
-  })
+    })
+  )
+)
+
+feature('builds', 'a pattern in a Dockerfile copies all that it means', () =>
+  withName((name) =>
+    withFolder(async (place) => {
+      const text = 'FROM debian:12\nWORKDIR /opt/app\nCOPY folder/* out\n'
+      await sdk.Template.build(sdk.Template({ fileContextPath: place }).fromDockerfile(text), name)
+      await withSandbox({ template: name }, async (sandbox) => {
+        const done = await sandbox.commands.run('cd /opt/app/out; cat a.txt b.txt sub/c.txt')
+        assert.equal(done.stdout, 'a.txt\nb.txt\nsub/c.txt\n')
+      })
+    })
+  )
 )
 
 feature('builds', 'a user step adds the user', () =>

@@ -187,7 +187,7 @@ async def variables_of_the_sandbox_and_of_a_call(sdk):
         assert (await go(sandbox.run_code(code))).text == "('sandbox', 'yes', None)"
 
 
-@case("code-env", only="sync")
+@case("code-env", seconds=280)
 async def a_cell_installs_a_package_of_the_distribution(sdk):
     async with sdk.sandbox(timeout=300) as sandbox:
         assert (await go(sandbox.run_code("import shutil; shutil.which('hello') is None"))).text == "True"

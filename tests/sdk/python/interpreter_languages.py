@@ -106,7 +106,7 @@ async def a_missing_language_says_what_is_there(sdk):
                 assert "bash, " in message and "javascript, " in message and "python, " in message, message
 
 
-@case("languages", only="sync")
+@case("languages", seconds=280)
 async def r_once_its_kernel_is_installed(sdk):
     async with sdk.sandbox(timeout=300) as sandbox:
         install = "sudo apt-get update -qq && sudo apt-get install -y -qq --no-install-recommends r-cran-irkernel"

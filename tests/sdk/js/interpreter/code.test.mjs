@@ -1,7 +1,9 @@
 // Code in the default context: state, results and their forms, errors, output as it comes, environment, languages.
+import { readFileSync } from 'node:fs'
 import { assert, feature, rejects, sdk, withSandbox } from '../kit.mjs'
 
 const joined = (lines) => lines.join('')
+const PACKAGES = new URL('../../../../crates/node/recipes/code-interpreter-v1/packages.txt', import.meta.url)
 
 feature('code', 'names stay from call to call', { core: true }, () =>
   withSandbox(async (sandbox) => {
@@ -23,6 +25,33 @@ feature('code', 'an error has name, value and traceback', { core: true }, () =>
     assert.equal((await sandbox.runCode('1')).text, '1')
   })
 )
+
+// All of the list, except those that `isopod doctor` says this host's Python cannot have.
+feature('code', "the packages are there in E2B's versions", () =>
+  withSandbox(async (sandbox) => {
+    const wanted = { ...listedVersions(), ...JSON.parse(process.env.ISOPOD_SUITE_PACKAGES) }
+    const code = `
+from importlib.metadata import PackageNotFoundError, version
+
+def version_or_none(name):
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+{name: version_or_none(name) for name in ${JSON.stringify(Object.keys(wanted))}}`
+    const { error, results } = await sandbox.runCode(code)
+    assert.equal(error, undefined)
+    assert.deepEqual(results[0].json, wanted)
+  })
+)
+
+// The packages that the template's list has with exact versions.
+function listedVersions() {
+  const lines = readFileSync(PACKAGES, 'utf8').split('\n').filter((line) => !line.startsWith('#'))
+  const words = lines.flatMap((line) => line.split(/\s+/)).filter((word) => word.includes('=='))
+  return Object.fromEntries(words.map((word) => word.split('==')))
+}
 
 feature('code-streams', 'callbacks hear everything in order', { core: true }, () =>
   withSandbox(async (sandbox) => {
