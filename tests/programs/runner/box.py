@@ -25,10 +25,10 @@ OUT_OF_REACH = re.compile(
 
 
 class Box:
-    def __init__(self, features=(), memory=None):
-        """`memory` is in MiB; without it, the sandbox has what the server gives."""
+    def __init__(self, features=(), memory=None, cpus=None):
+        """`memory` is in MiB; without it, the sandbox has the memory and the CPUs that the server gives."""
         metadata = {"isopod.allow": ",".join(features)} if features else {}
-        self.sandbox = Sandbox.create(base_with(memory), timeout=LIFETIME, metadata=metadata)
+        self.sandbox = Sandbox.create(base_with(memory, cpus), timeout=LIFETIME, metadata=metadata)
 
     def __enter__(self):
         return self
@@ -112,12 +112,12 @@ class Box:
         return socket.create_connection((where.hostname, where.port), timeout=30), self.sandbox.get_host(port)
 
 
-def base_with(memory):
-    """The name of a template that is `base` with so much memory."""
+def base_with(memory, cpus):
+    """The name of a template that is `base` with so much memory, and so many CPUs or two."""
     if memory is None:
         return None
-    name = f"base-{memory}"
-    Template.build(Template().from_template("base"), name, memory_mb=memory)
+    name = f"base-{memory}-{cpus or 2}"
+    Template.build(Template().from_template("base"), name, memory_mb=memory, cpu_count=cpus or 2)
     return name
 
 

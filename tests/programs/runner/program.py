@@ -18,6 +18,8 @@ class Program:
     features = ()
     # The memory of its sandbox in MiB, if it is not the usual.
     memory = None
+    # Its CPUs, if they are not the usual and its memory isn't either.
+    cpus = None
     # A line of shell that prints its version. It runs as `user` after the use.
     version = ""
     note = ""
@@ -41,7 +43,7 @@ def run(program):
     """Runs a program in a sandbox of its own."""
     outcome = Outcome(program.name, program.title, note=program.note, gaps=dict(program.gaps), known_error=program.known_error)
     try:
-        with Box(program.features, program.memory) as box:
+        with Box(program.features, program.memory, program.cpus) as box:
             box.install(program.packages)
             program.set_up(box)
             for account in ACCOUNTS:
