@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use isopod_wire::Bytes;
 
+use crate::blocks;
 use crate::choose::{Chosen, choose};
 use crate::error::{Context, DiskError, NoLimit};
 use crate::image::{self, Image, Unmounted};
@@ -107,6 +108,16 @@ impl Disk {
     /// The current usage and the limit of the area.
     pub fn usage(&self, name: &str) -> Result<Usage, DiskError> {
         self.areas.usage(&self.places, &AreaName::parse(name)?)
+    }
+
+    /// What the area takes, by the file system's count or else by that of its files' blocks, which reads all of its
+    /// directories. What it shares with other areas counts too: how much that is changes with each write to them, and it is
+    /// the area's alone once they are gone.
+    pub fn size(&self, name: &str) -> Result<Bytes, DiskError> {
+        match self.usage(name)?.used {
+            Some(used) => Ok(used),
+            None => blocks::used_by(self.area(name)?.path()).doing_area("measure", name),
+        }
     }
 
     /// Waits until everything in the area is on the disk. This syncs the file system of all areas.

@@ -13,6 +13,7 @@
 //! is killed between two steps leaves at most an area that [`Disk::area_names`] lists and [`Disk::remove_area`]
 //! removes.
 
+mod blocks;
 mod choose;
 mod disk;
 mod error;

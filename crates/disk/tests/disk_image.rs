@@ -66,6 +66,21 @@ fn a_limit_can_be_changed_and_lifted() {
 }
 
 #[test]
+fn the_size_of_a_copy_is_what_it_would_keep_without_the_other() {
+    let state = State::new();
+    let disk = state.open();
+    let area = disk.create_area("a", None).unwrap();
+    assert!(fill(&area.path().join("file"), 8 * MIB).1.is_none());
+    disk.copy_area("a", "b").unwrap();
+    disk.sync_area("b").unwrap();
+    let sizes = ["a", "b"].map(|name| disk.size(name).unwrap());
+    assert!(sizes.iter().all(|size| (Bytes::mib(8)..Bytes::mib(9)).contains(size)), "{sizes:?}");
+    disk.remove_area("a").unwrap();
+    assert_eq!(disk.size("b").unwrap(), sizes[1]);
+    state.destroy(disk);
+}
+
+#[test]
 fn a_flood_of_empty_files_ends_at_the_limit_too() {
     let state = State::new();
     let disk = state.open();

@@ -34,6 +34,11 @@ fn without_mkfs_areas_have_no_limit_and_the_reason_names_the_package() {
     assert!(matches!(disk.remove_area("b"), Err(DiskError::NoSuchArea(_))));
     assert!(matches!(disk.create_area("a", None), Err(DiskError::AreaExists(_))));
     assert_eq!(disk.usage("a").unwrap().used, None);
+    std::fs::write(area.path().join("file"), vec![7; 1 << 20]).unwrap();
+    disk.sync_area("a").unwrap();
+    let size = disk.size("a").unwrap();
+    assert!((Bytes::mib(1)..Bytes::mib(2)).contains(&size), "its blocks are counted: {size}");
+    assert!(matches!(disk.size("b"), Err(DiskError::NoSuchArea(_))));
     assert!(disk.free_space().unwrap() > Bytes(0));
     state.destroy(disk);
 }

@@ -86,6 +86,9 @@ pub(crate) struct SnapshotRecord {
     pub(crate) made_at: SystemTime,
     /// What its memory takes on disk.
     pub(crate) bytes: u64,
+    /// What its writable layer takes on disk. Earlier versions did not note it.
+    #[serde(default)]
+    pub(crate) disk_bytes: u64,
 }
 
 impl Record {

@@ -23,6 +23,8 @@ pub struct Build {
     /// The template that the node built.
     pub node_template: Option<String>,
     pub size: Option<i64>,
+    /// How much of the size is saved memory, if it is a snapshot.
+    pub memory_size: Option<i64>,
     pub reason: Option<BuildReason>,
     pub created_at: Timestamp,
     pub finished_at: Option<Timestamp>,
@@ -105,7 +107,7 @@ impl BuildStatus {
 }
 
 pub(crate) const SELECT: &str = "SELECT b.id, b.template, b.status, b.tags, b.limits, b.legacy, b.node_template, b.size, b.reason, \
-     b.created_at, b.finished_at, b.snapshot, b.has_memory, b.source, b.features FROM template_builds b ";
+     b.created_at, b.finished_at, b.snapshot, b.has_memory, b.source, b.features, b.memory_size FROM template_builds b ";
 
 impl Store {
     pub async fn insert_build(&self, build: &Build) -> Result<(), StoreError> {
@@ -343,6 +345,7 @@ pub(crate) fn read_build(row: &Row) -> Result<Build, StoreError> {
         created_at: Timestamp(row.get(9)),
         finished_at: row.get::<Option<i64>>(10).map(Timestamp),
         snapshot: SnapshotSource::read(row, 11)?,
+        memory_size: row.get(15),
     })
 }
 
@@ -375,6 +378,7 @@ mod tests {
             legacy: None,
             node_template: None,
             size: None,
+            memory_size: None,
             reason: None,
             created_at: Timestamp::now(),
             finished_at: None,

@@ -73,7 +73,9 @@ pub use sandbox_state::{Ending, State};
 pub use sandboxes::{InsertError, SandboxRow};
 pub use servers::{SandboxCount, ServerRow};
 pub use sessions::SessionRow;
-pub use snapshots::{BeginSnapshot, FinishSnapshot, KeptSnapshot, NewSnapshot, SnapshotQuery};
+pub use snapshots::{
+    BeginSnapshot, FinishSnapshot, KeptSnapshot, NewSnapshot, SnapshotPart, SnapshotQuery, SnapshotSize,
+};
 pub use templates::{Template, TemplateKind};
 pub use volume_mount::VolumeMount;
 pub use volumes::Volume;

@@ -4,6 +4,7 @@
 //! again if that fails.
 
 use std::collections::HashSet;
+use std::fmt;
 
 use isopod_wire::{Limits, SnapshotId};
 use sqlx::AssertSqlSafe;
@@ -28,8 +29,25 @@ pub struct NewSnapshot {
     pub source: SnapshotSource,
     /// How many the team may have.
     pub most: u32,
-    /// How many bytes of memory the team's snapshots may have together.
-    pub most_bytes: Option<u64>,
+    /// How many bytes the memory of the team's snapshots may take together.
+    pub most_memory: Option<u64>,
+    /// How many bytes their files may take together.
+    pub most_disk: Option<u64>,
+}
+
+/// What a snapshot takes on its node, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SnapshotSize {
+    pub memory: i64,
+    /// What its files take.
+    pub disk: i64,
+}
+
+/// Which part of a team's snapshots takes as much as it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotPart {
+    Memory,
+    Files,
 }
 
 /// The outcome of [`Store::begin_snapshot`].
@@ -41,8 +59,8 @@ pub enum BeginSnapshot {
     NameTaken,
     /// The team has as many as it may have.
     TooMany,
-    /// They are as large together as they may be.
-    TooLarge,
+    /// This part of them is as large together as it may be.
+    TooLarge(SnapshotPart),
 }
 
 /// The outcome of [`Store::finish_snapshot`].
@@ -51,8 +69,8 @@ pub enum FinishSnapshot {
     Kept,
     /// It was deleted in the meantime.
     Deleted,
-    /// With it, the team's snapshots would be larger together than they may be.
-    TooLarge,
+    /// With it, this part of the team's snapshots would be larger together than it may be.
+    TooLarge(SnapshotPart),
 }
 
 /// Which snapshots to list.
@@ -79,6 +97,21 @@ pub struct KeptSnapshot {
     pub position: i64,
 }
 
+impl SnapshotSize {
+    pub fn total(self) -> i64 {
+        self.memory.saturating_add(self.disk)
+    }
+}
+
+impl fmt::Display for SnapshotPart {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        text.write_str(match self {
+            Self::Memory => "memory",
+            Self::Files => "files",
+        })
+    }
+}
+
 impl Store {
     /// Records a snapshot that is about to be taken, as a build of the template with its name.
     pub async fn begin_snapshot(&self, new: &NewSnapshot) -> Result<BeginSnapshot, StoreError> {
@@ -91,8 +124,10 @@ impl Store {
         if count(&mut transaction, &new.team).await.map_err(&failed)? >= i64::from(new.most) {
             return Ok(BeginSnapshot::TooMany);
         }
-        if is_too_large(&mut transaction, new, 1).await.map_err(&failed)? {
-            return Ok(BeginSnapshot::TooLarge);
+        // Each takes something.
+        let least = SnapshotSize { memory: i64::from(new.source.has_memory), disk: 1 };
+        if let Some(part) = too_large(&mut transaction, new, least).await.map_err(&failed)? {
+            return Ok(BeginSnapshot::TooLarge(part));
         }
         let id = ensure(&mut transaction, new).await.map_err(&failed)?;
         insert(&mut transaction, new, &id, self.server()).await.map_err(&failed)?;
@@ -115,21 +150,27 @@ impl Store {
         Ok(BeginSnapshot::Begun(template, Box::new(build)))
     }
 
-    /// Records a snapshot that was taken, with its size in bytes.
+    /// Records a snapshot that was taken, with its size.
     pub async fn finish_snapshot(
         &self,
         new: &NewSnapshot,
         build: &Build,
         node_template: &str,
-        size: i64,
+        size: SnapshotSize,
     ) -> Result<FinishSnapshot, StoreError> {
         let failed = StoreError::doing("record a snapshot");
         let mut transaction = self.write.begin().await.map_err(&failed)?;
         transaction.lock(&format!("snapshots {}", new.team.0)).await.map_err(&failed)?;
-        if is_too_large(&mut transaction, new, size).await.map_err(&failed)? {
-            return Ok(FinishSnapshot::TooLarge);
+        if let Some(part) = too_large(&mut transaction, new, size).await.map_err(&failed)? {
+            return Ok(FinishSnapshot::TooLarge(part));
         }
-        let is_there = builds::finish(&mut transaction, build, node_template, size).await.map_err(&failed)?;
+        let is_there = builds::finish(&mut transaction, build, node_template, size.total()).await.map_err(&failed)?;
+        query("UPDATE template_builds SET memory_size = ? WHERE id = ?")
+            .bind(size.memory)
+            .bind(&build.id)
+            .execute(&mut transaction)
+            .await
+            .map_err(&failed)?;
         transaction.commit().await.map_err(&failed)?;
         Ok(if is_there { FinishSnapshot::Kept } else { FinishSnapshot::Deleted })
     }
@@ -271,13 +312,36 @@ async fn count(transaction: &mut Transaction, team: &TeamId) -> Result<i64, sqlx
     Ok(query(text).bind(&team.0).fetch_one(transaction).await?.get(0))
 }
 
-/// Whether this many bytes more are too many. Snapshots of files alone have none.
-async fn is_too_large(transaction: &mut Transaction, new: &NewSnapshot, more: i64) -> Result<bool, sqlx::Error> {
-    let Some(most) = new.most_bytes.filter(|_| new.source.has_memory) else { return Ok(false) };
-    let text = "SELECT CAST(coalesce(sum(b.size), 0) AS BIGINT) FROM template_builds b JOIN templates t ON t.id = b.template \
-         WHERE t.kind = 'snapshot' AND t.team = ?";
-    let taken: i64 = query(text).bind(&new.team.0).fetch_one(transaction).await?.get(0);
-    Ok(u64::try_from(taken.saturating_add(more)).unwrap_or(0) > most)
+/// Which part of the team's snapshots this much more would make too large. Memory is no reason to refuse files alone.
+async fn too_large(
+    transaction: &mut Transaction,
+    new: &NewSnapshot,
+    more: SnapshotSize,
+) -> Result<Option<SnapshotPart>, sqlx::Error> {
+    let most_memory = new.most_memory.filter(|_| new.source.has_memory);
+    if most_memory.is_none() && new.most_disk.is_none() {
+        return Ok(None);
+    }
+    let taken = size_together(transaction, &new.team).await?;
+    let exceeds = |taken: i64, more: i64, most: Option<u64>| {
+        let together = u64::try_from(taken.saturating_add(more)).unwrap_or(0);
+        most.is_some_and(|most| together > most)
+    };
+    Ok(if exceeds(taken.memory, more.memory, most_memory) {
+        Some(SnapshotPart::Memory)
+    } else if exceeds(taken.disk, more.disk, new.most_disk) {
+        Some(SnapshotPart::Files)
+    } else {
+        None
+    })
+}
+
+async fn size_together(transaction: &mut Transaction, team: &TeamId) -> Result<SnapshotSize, sqlx::Error> {
+    let text = "SELECT CAST(coalesce(sum(b.memory_size), 0) AS BIGINT), \
+         CAST(coalesce(sum(b.size - b.memory_size), 0) AS BIGINT) \
+         FROM template_builds b JOIN templates t ON t.id = b.template WHERE t.kind = 'snapshot' AND t.team = ?";
+    let row = query(text).bind(&team.0).fetch_one(transaction).await?;
+    Ok(SnapshotSize { memory: row.get(0), disk: row.get(1) })
 }
 
 /// The id of the template with the name, which is created if there is none.
@@ -357,7 +421,8 @@ mod tests {
                 features: None,
             },
             most: 10,
-            most_bytes: None,
+            most_memory: None,
+            most_disk: None,
         }
     }
 
@@ -367,8 +432,12 @@ mod tests {
 
     async fn take(store: &Store, new: &NewSnapshot) -> Build {
         let BeginSnapshot::Begun(_, build) = store.begin_snapshot(new).await.unwrap() else { panic!("refused") };
-        assert!(store.finish_build(&build, "base", 7).await.unwrap());
+        assert_eq!(store.finish_snapshot(new, &build, "base", memory(7)).await.unwrap(), FinishSnapshot::Kept);
         *build
+    }
+
+    fn memory(memory: i64) -> SnapshotSize {
+        SnapshotSize { memory, disk: 0 }
     }
 
     #[tokio::test]
@@ -453,11 +522,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::for_test(dir.path()).await;
         let team = store.ensure_team().await.unwrap();
-        let limited = |name| NewSnapshot { most_bytes: Some(10), ..new(&team, Some(name), "i1") };
+        let limited = |name| NewSnapshot { most_memory: Some(10), ..new(&team, Some(name), "i1") };
         let kept = take(&store, &limited("a")).await;
         let large = limited("a");
         let BeginSnapshot::Begun(_, build) = store.begin_snapshot(&large).await.unwrap() else { panic!("refused") };
-        assert_eq!(store.finish_snapshot(&large, &build, "base", 4).await.unwrap(), FinishSnapshot::TooLarge);
+        let too_large = store.finish_snapshot(&large, &build, "base", memory(4)).await.unwrap();
+        assert_eq!(too_large, FinishSnapshot::TooLarge(SnapshotPart::Memory));
         store.abandon_snapshot(&build).await.unwrap();
         let listed = store.list_snapshots(&all(&team)).await.unwrap();
         assert_eq!(
@@ -467,14 +537,50 @@ mod tests {
         );
         let fits = limited("b");
         let BeginSnapshot::Begun(_, build) = store.begin_snapshot(&fits).await.unwrap() else { panic!("refused") };
-        assert_eq!(store.finish_snapshot(&fits, &build, "base", 3).await.unwrap(), FinishSnapshot::Kept);
-        assert_eq!(store.begin_snapshot(&limited("c")).await.unwrap(), BeginSnapshot::TooLarge);
+        assert_eq!(store.finish_snapshot(&fits, &build, "base", memory(3)).await.unwrap(), FinishSnapshot::Kept);
+        let refused = store.begin_snapshot(&limited("c")).await.unwrap();
+        assert_eq!(refused, BeginSnapshot::TooLarge(SnapshotPart::Memory));
         let mut of_files = limited("c");
         of_files.source.has_memory = false;
         let BeginSnapshot::Begun(_, build) = store.begin_snapshot(&of_files).await.unwrap() else { panic!("refused") };
-        assert_eq!(store.finish_snapshot(&of_files, &build, "base", 0).await.unwrap(), FinishSnapshot::Kept);
+        assert_eq!(store.finish_snapshot(&of_files, &build, "base", memory(0)).await.unwrap(), FinishSnapshot::Kept);
         store.remove_template(&kept.template).await.unwrap();
-        assert_eq!(store.finish_snapshot(&of_files, &build, "base", 0).await.unwrap(), FinishSnapshot::Deleted);
+        assert_eq!(store.finish_snapshot(&of_files, &build, "base", memory(0)).await.unwrap(), FinishSnapshot::Deleted);
         take(&store, &limited("d")).await;
+    }
+
+    #[tokio::test]
+    async fn more_files_than_a_team_may_keep_are_refused_whether_there_is_memory_or_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::for_test(dir.path()).await;
+        let team = store.ensure_team().await.unwrap();
+        store.ensure_team_named("other", "other").await.unwrap();
+        let limited = |has_memory| {
+            let mut limited = NewSnapshot { most_disk: Some(10), ..new(&team, None, "i1") };
+            limited.source.has_memory = has_memory;
+            limited
+        };
+        let finish = async |new: &NewSnapshot, size| {
+            let BeginSnapshot::Begun(_, build) = store.begin_snapshot(new).await.unwrap() else { panic!("refused") };
+            let finished = store.finish_snapshot(new, &build, "base", size).await.unwrap();
+            if finished != FinishSnapshot::Kept {
+                store.abandon_snapshot(&build).await.unwrap();
+            }
+            (finished, store.build(&build.template, &build.id).await.unwrap())
+        };
+        let (kept, build) = finish(&limited(true), SnapshotSize { memory: 100, disk: 7 }).await;
+        let build = build.unwrap();
+        assert_eq!((kept, build.size, build.memory_size), (FinishSnapshot::Kept, Some(107), Some(100)));
+        let too_large = FinishSnapshot::TooLarge(SnapshotPart::Files);
+        assert_eq!(finish(&limited(false), SnapshotSize { memory: 0, disk: 4 }).await, (too_large, None));
+        assert_eq!(finish(&limited(false), SnapshotSize { memory: 0, disk: 3 }).await.0, FinishSnapshot::Kept);
+        for has_memory in [true, false] {
+            let refused = store.begin_snapshot(&limited(has_memory)).await.unwrap();
+            assert_eq!(refused, BeginSnapshot::TooLarge(SnapshotPart::Files));
+        }
+        let of_another = NewSnapshot { team: TeamId("other".to_owned()), ..limited(true) };
+        assert_eq!(finish(&of_another, SnapshotSize { memory: 1, disk: 10 }).await.0, FinishSnapshot::Kept);
+        store.remove_template(&build.template).await.unwrap();
+        assert_eq!(finish(&limited(true), SnapshotSize { memory: 1, disk: 7 }).await.0, FinishSnapshot::Kept);
     }
 }

@@ -157,8 +157,10 @@ pub struct NodeSnapshot {
     pub limits: Limits,
     /// When it was taken.
     pub made_at: SystemTime,
-    /// What it takes on disk, without what its files share with others.
-    pub bytes: Bytes,
+    /// What its saved memory takes on disk.
+    pub memory_size: Bytes,
+    /// What its files take on disk. What they share with those of others counts too, because they keep it once those are gone.
+    pub disk_size: Bytes,
 }
 
 /// A paused sandbox whose memory stays in RAM.

@@ -65,7 +65,8 @@ fn a_snapshot_is_taken_shown_used_and_deleted() {
     sh(&server, &id, "echo before > file").ok();
     let taken = parse(&server.run(&["snapshot", "create", &id, "--name", "kept", "--json"]).ok());
     assert_eq!((&taken["snapshotID"], &taken["sandboxID"]), (&json!("kept:default"), &json!(id)), "{taken}");
-    assert!(taken["memory"] == true && taken["bytes"].as_u64() > Some(0), "{taken}");
+    let (size, memory) = (taken["bytes"].as_u64(), taken["memoryBytes"].as_u64());
+    assert!(taken["memory"] == true && memory > Some(0) && size > memory, "{taken}");
     assert_eq!(program(&server, &id), pid, "the source goes on");
 
     let listed = server.run(&["snapshot", "ls"]).ok();
@@ -80,6 +81,7 @@ fn a_snapshot_is_taken_shown_used_and_deleted() {
     let shown: BTreeMap<&str, &str> = shown.lines().filter_map(|line| line.split_once(' ')).collect();
     let value = |name: &str| shown.get(name).copied().unwrap_or_default().trim();
     assert_eq!((value("id"), value("sandbox"), value("keeps")), ("kept:default", id.as_str(), "memory"), "{shown:?}");
+    assert!(value("size").ends_with(" MiB") && value("memory").ends_with(" MiB"), "{shown:?}");
     let inspected = parse(&server.run(&["snapshot", "inspect", "kept:default", "--json"]).ok());
     assert_eq!(inspected, listed[0]);
 
@@ -103,11 +105,14 @@ fn a_snapshot_of_the_files_keeps_no_program() {
     let server = start(&state);
     let id = server.create(&[]);
     start_program(&server, &id);
-    sh(&server, &id, "echo kept > file").ok();
+    sh(&server, &id, "echo kept > file; head -c 3M /dev/urandom > large").ok();
     let taken = server.run(&["snapshot", "create", &id, "--name", "files:v1", "--filesystem-only"]).ok();
     assert_eq!(taken, "files:v1\n");
     let listed = server.run(&["snapshot", "ls"]).ok();
     assert!(rows(&listed)[1].starts_with(&["files:v1", &id, "files"]), "{listed}");
+    let sizes = parse(&server.run(&["snapshot", "inspect", "files", "--json"]).ok());
+    assert_eq!(sizes["memoryBytes"], 0, "{sizes}");
+    assert!((3 << 20..8 << 20).contains(&sizes["bytes"].as_u64().unwrap()), "what the sandbox wrote: {sizes}");
     let copy = server.create(&["--template", "files:v1"]);
     assert_eq!((program(&server, &copy), sh(&server, &copy, "cat file").ok()), (String::new(), "kept\n".to_owned()));
     server.run(&["snapshot", "rm", "files"]).ok();

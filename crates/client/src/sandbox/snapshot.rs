@@ -36,9 +36,12 @@ pub struct SnapshotInfo {
     /// Whether it has the processes and their memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<bool>,
-    /// What it takes on the server's disk.
+    /// What it takes on the server's disk, with what its files share with others.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
+    /// How much of that is memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
     /// When it was taken.
     #[serde(default, with = "time::serde::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub created_at: Option<OffsetDateTime>,

@@ -89,7 +89,7 @@ impl From<SnapshotError> for ApiError {
             SnapshotError::TooMany(_) => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, message).with_code("too_many_snapshots").without_retry()
             }
-            SnapshotError::TooLarge(_) => {
+            SnapshotError::TooLarge { .. } => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, message).with_code("snapshots_too_large").without_retry()
             }
             SnapshotError::Deleted => Self::conflict(message),

@@ -26,8 +26,10 @@ pub(super) struct SnapshotView {
     sandbox_id: String,
     /// Whether it has the processes and their memory, and not only the files.
     memory: bool,
-    /// What it takes on the server's disk.
+    /// What it takes on the server's disk, with what its files share with others.
     bytes: i64,
+    /// How much of that is memory.
+    memory_bytes: i64,
     created_at: Timestamp,
 }
 
@@ -43,6 +45,7 @@ pub(super) fn shown(snapshot: KeptSnapshot) -> SnapshotView {
         sandbox_id: build.snapshot.as_ref().map(|source| source.sandbox.to_string()).unwrap_or_default(),
         memory: build.snapshot.as_ref().is_some_and(|source| source.has_memory),
         bytes: build.size.unwrap_or_default(),
+        memory_bytes: build.memory_size.unwrap_or_default(),
         created_at: build.created_at,
         build_id: build.id,
         names: template.names,

@@ -225,6 +225,7 @@ async fn insert(
         legacy: legacy.map(|legacy| json!(legacy).to_string()),
         node_template: None,
         size: None,
+        memory_size: None,
         reason: None,
         created_at: Timestamp::now(),
         finished_at: None,

@@ -8,8 +8,8 @@ use std::sync::{Arc, PoisonError};
 
 use isopod_store::secrets::{new_snapshot_id, new_template_id, new_uuid};
 use isopod_store::{
-    BeginSnapshot, Build, EventType, FinishSnapshot, KeptSnapshot, Level, NewSnapshot, SandboxRow, SnapshotSource,
-    StoreError,
+    BeginSnapshot, Build, EventType, FinishSnapshot, KeptSnapshot, Level, NewSnapshot, SandboxRow, SnapshotPart,
+    SnapshotSize, SnapshotSource, StoreError,
 };
 use isopod_wire::{ALLOW, Bytes, SnapshotId};
 use serde_json::json;
@@ -26,8 +26,8 @@ pub enum SnapshotError {
     NameTaken(String),
     #[error("the team already has {0} snapshots; delete some of them first")]
     TooMany(u32),
-    #[error("the memory of the team's snapshots may take {} together; delete some of them first", Bytes(*.0))]
-    TooLarge(u64),
+    #[error("the {part} of the team's snapshots may take {} together; delete some of them first", Bytes(*.most))]
+    TooLarge { part: SnapshotPart, most: u64 },
     /// Its name was deleted in the meantime.
     #[error("the snapshot was deleted while it was being taken")]
     Deleted,
@@ -68,14 +68,14 @@ impl Fleet {
             BeginSnapshot::Begun(template, build) => (template, *build),
             BeginSnapshot::NameTaken => return Err(SnapshotError::NameTaken(wanted.name.unwrap_or_default())),
             BeginSnapshot::TooMany => return Err(SnapshotError::TooMany(new.most)),
-            BeginSnapshot::TooLarge => return Err(SnapshotError::TooLarge(new.most_bytes.unwrap_or_default())),
+            BeginSnapshot::TooLarge(part) => return Err(too_large(&new, part)),
         };
         match self.keep(sandbox, &new, &build).await {
             Ok(size) => {
                 let shown = json!({ "snapshot_id": template.id, "snapshot_name": wanted.name });
                 self.journal.event(EventType::Checkpointed, &sandbox.view().row, shown);
                 self.journal.line(sandbox.id(), Level::Info, "snapshot taken", &[("snapshot", template.id.clone())]);
-                let build = Build { size: Some(size), ..build };
+                let build = Build { size: Some(size.total()), memory_size: Some(size.memory), ..build };
                 Ok(KeptSnapshot { template, build, tag: Some(wanted.tag), position: 0 })
             }
             Err(error) => {
@@ -106,18 +106,20 @@ impl Fleet {
                 features: row.metadata.get(ALLOW).cloned(),
             },
             most: self.settings.team_limits.snapshots,
-            most_bytes: self.settings.team_limits.snapshot_memory,
+            most_memory: self.settings.team_limits.snapshot_memory,
+            most_disk: self.settings.team_limits.snapshot_disk,
         }
     }
 
-    /// Lets the node take the snapshot and records it. Returns its size in bytes.
-    async fn keep(&self, sandbox: &Sandbox, new: &NewSnapshot, build: &Build) -> Result<i64, SnapshotError> {
+    /// Lets the node take the snapshot and records it. Returns its size.
+    async fn keep(&self, sandbox: &Sandbox, new: &NewSnapshot, build: &Build) -> Result<SnapshotSize, SnapshotError> {
         let taken = sandbox.snapshot(new.source.id.clone(), new.source.has_memory).await?;
-        let size = i64::try_from(taken.bytes.0).unwrap_or(i64::MAX);
+        let bytes = |size: Bytes| i64::try_from(size.0).unwrap_or(i64::MAX);
+        let size = SnapshotSize { memory: bytes(taken.memory_size), disk: bytes(taken.disk_size) };
         match self.store.finish_snapshot(new, build, &taken.template, size).await? {
             FinishSnapshot::Kept => Ok(size),
             FinishSnapshot::Deleted => Err(SnapshotError::Deleted),
-            FinishSnapshot::TooLarge => Err(SnapshotError::TooLarge(new.most_bytes.unwrap_or_default())),
+            FinishSnapshot::TooLarge(part) => Err(too_large(new, part)),
         }
     }
 
@@ -161,6 +163,14 @@ impl Fleet {
         self.temporary_snapshots.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
         TemporarySnapshot { fleet: self, id }
     }
+}
+
+fn too_large(new: &NewSnapshot, part: SnapshotPart) -> SnapshotError {
+    let most = match part {
+        SnapshotPart::Memory => new.most_memory,
+        SnapshotPart::Files => new.most_disk,
+    };
+    SnapshotError::TooLarge { part, most: most.unwrap_or_default() }
 }
 
 /// Snapshots of forks in progress.

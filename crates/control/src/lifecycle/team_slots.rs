@@ -19,6 +19,8 @@ pub struct TeamLimits {
     pub snapshots: u32,
     /// What the memory of its snapshots may take on disk, in bytes.
     pub snapshot_memory: Option<u64>,
+    /// What the files of its snapshots may take on disk, in bytes.
+    pub snapshot_disk: Option<u64>,
 }
 
 /// The slots of all teams.
@@ -57,7 +59,14 @@ struct TeamUsage {
 
 impl Default for TeamLimits {
     fn default() -> Self {
-        Self { concurrent: 1000, creates_per_second: 200, create_burst: 1000, snapshots: 100, snapshot_memory: None }
+        Self {
+            concurrent: 1000,
+            creates_per_second: 200,
+            create_burst: 1000,
+            snapshots: 100,
+            snapshot_memory: None,
+            snapshot_disk: None,
+        }
     }
 }
 

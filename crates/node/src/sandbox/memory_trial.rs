@@ -127,7 +127,7 @@ impl Sandboxes {
         let program = TrialProgram::start(&self.guest_of(source)?).await?;
         let mark = |record: &mut Record| {
             let id = SnapshotId::from_random(random());
-            record.snapshot = Some(SnapshotRecord { id, made_at: SystemTime::now(), bytes: 0 });
+            record.snapshot = Some(SnapshotRecord { id, made_at: SystemTime::now(), bytes: 0, disk_bytes: 0 });
         };
         let (record, directory) = self.copy_running(source, true, mark).await.map_err(not_saved)?;
         // Nobody else is to find it.

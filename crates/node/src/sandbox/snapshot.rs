@@ -65,7 +65,8 @@ impl Snapshot {
             template: self.record.template.clone(),
             limits: self.record.limits,
             made_at: snapshot.made_at,
-            bytes: Bytes(snapshot.bytes),
+            memory_size: Bytes(snapshot.bytes),
+            disk_size: Bytes(snapshot.disk_bytes),
         })
     }
 }
@@ -78,7 +79,8 @@ impl Sandboxes {
         with_memory: bool,
     ) -> Result<NodeSnapshot, NodeError> {
         let is_snapshot = |record: &mut Record| {
-            record.snapshot = Some(SnapshotRecord { id: id.clone(), made_at: SystemTime::now(), bytes: 0 });
+            record.snapshot =
+                Some(SnapshotRecord { id: id.clone(), made_at: SystemTime::now(), bytes: 0, disk_bytes: 0 });
         };
         let (record, directory) = self.copy_running(incarnation, with_memory, is_snapshot).await?;
         let snapshot = Snapshot { record: record.clone(), directory: directory.clone() };
@@ -181,14 +183,18 @@ impl Sandboxes {
     async fn finish(&self, mut record: Record, directory: &Path) -> std::io::Result<Record> {
         let (provisioner, directory) = (Arc::clone(&self.provisioner), directory.to_owned());
         let finished = tokio::task::spawn_blocking(move || {
-            if let Some(area) = &record.area {
-                provisioner.host.disk.sync_area(area).map_err(std::io::Error::other)?;
-            }
             if record.state == NodeState::Saved {
                 Saved::sync(&directory.join(MEMORY))?;
             }
             if let Some(snapshot) = &mut record.snapshot {
                 snapshot.bytes = size_of(&directory.join(MEMORY));
+            }
+            if let Some(area) = &record.area {
+                let disk = &provisioner.host.disk;
+                disk.sync_area(area).map_err(std::io::Error::other)?;
+                if let Some(snapshot) = &mut record.snapshot {
+                    snapshot.disk_bytes = disk.size(area).map_err(std::io::Error::other)?.0;
+                }
             }
             record.save(&directory)?;
             Ok(record)

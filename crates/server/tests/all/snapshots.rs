@@ -90,7 +90,8 @@ async fn a_snapshot_is_taken_listed_used_and_deleted() {
     let listed = client.get("/snapshots").await.json;
     assert_eq!(listed.as_array().unwrap().len(), 1);
     assert_eq!((&listed[0]["snapshotID"], &listed[0]["names"]), (&json!(snapshot_id), &json!([])));
-    assert_eq!((&listed[0]["sandboxID"], &listed[0]["bytes"]), (&json!(id), &json!(3 << 20)));
+    let size = json!([listed[0]["bytes"], listed[0]["memoryBytes"]]);
+    assert_eq!((&listed[0]["sandboxID"], size), (&json!(id), json!([5 << 20, 3 << 20])));
     let templates = client.get("/templates").await.json;
     assert!(templates.as_array().unwrap().iter().all(|one| one["templateID"] != template), "{templates}");
 
@@ -505,6 +506,30 @@ async fn a_teams_snapshots_have_only_so_much_memory() {
     assert_eq!(fork(client, &id, json!({})).await.status, 201, "a fork keeps nothing");
     assert_eq!(client.delete(&format!("/templates/{first}")).await.status, 204);
     assert_eq!(take(client, &id, json!({ "name": "a" })).await, named);
+}
+
+#[tokio::test]
+async fn the_files_of_a_teams_snapshots_take_only_so_much_with_memory_or_without() {
+    // Those of each take 2 MiB.
+    let server = Server::start_with(|config| config.control.team_limits.snapshot_disk = Some(5 << 20)).await;
+    let client = &server.client;
+    let id = server.create(json!({})).await;
+    let first = take(client, &id, json!({})).await;
+    take(client, &id, json!({ "memory": false })).await;
+    for body in [json!({}), json!({ "memory": false, "name": "a" })] {
+        let large = snapshot(client, &id, body).await;
+        let message = "the files of the team's snapshots may take 5M together; delete some of them first";
+        assert_eq!(refused(&large), (429, message.to_owned()));
+        assert_eq!(
+            (&large.json["error_code"], &large.headers["should-retry"]),
+            (&json!("snapshots_too_large"), &"false".parse().unwrap())
+        );
+    }
+    assert_eq!(server.node.kept_snapshots().len(), 2, "the node keeps nothing of it");
+    assert_eq!(client.get("/templates/a").await.status, 404);
+    assert_eq!(fork(client, &id, json!({})).await.status, 201, "a fork keeps nothing");
+    assert_eq!(client.delete(&format!("/templates/{first}")).await.status, 204);
+    take(client, &id, json!({ "memory": false, "name": "a" })).await;
 }
 
 #[tokio::test]

@@ -51,6 +51,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     migration!(17, "0017_snapshots"),
     migration!(18, "0018_short_url_sources"),
     migration!(19, "0019_server_leases"),
+    migration!(20, "0020_snapshot_sizes"),
 ];
 
 #[cfg(test)]

@@ -128,6 +128,8 @@ pub(super) struct TeamTable {
     snapshots: Option<u32>,
     #[serde(deserialize_with = "size")]
     snapshot_memory: Option<Bytes>,
+    #[serde(deserialize_with = "size")]
+    snapshot_disk: Option<Bytes>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -351,6 +353,7 @@ impl TeamTable {
         limits.create_burst = self.create_burst.unwrap_or(limits.create_burst);
         limits.snapshots = self.snapshots.unwrap_or(limits.snapshots);
         limits.snapshot_memory = self.snapshot_memory.map(|size| size.0).or(limits.snapshot_memory);
+        limits.snapshot_disk = self.snapshot_disk.map(|size| size.0).or(limits.snapshot_disk);
     }
 }
 

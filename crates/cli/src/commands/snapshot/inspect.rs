@@ -30,6 +30,8 @@ fn rows(snapshot: &SnapshotInfo) -> Vec<(&'static str, String)> {
     rows.extend(snapshot.sandbox_id.clone().map(|sandbox| ("sandbox", sandbox)));
     rows.extend(snapshot.memory.map(|memory| ("keeps", keeps(memory).to_owned())));
     rows.extend(snapshot.bytes.map(|bytes| ("size", mebibytes(bytes))));
+    let memory = snapshot.memory_bytes.filter(|_| snapshot.memory == Some(true));
+    rows.extend(memory.map(|bytes| ("memory", mebibytes(bytes))));
     rows.extend(snapshot.created_at.map(|at| ("taken", moment(at))));
     rows.extend(snapshot.build_id.clone().map(|build| ("build", build)));
     rows

@@ -202,8 +202,8 @@ impl FakeNode {
                 template: made.found.spec.template.clone(),
                 limits: made.found.spec.limits,
                 made_at: std::time::SystemTime::now(),
-                // Only memory counts, as on a real node.
-                bytes: Bytes::mib(if with_memory { 3 } else { 0 }),
+                memory_size: Bytes::mib(if with_memory { 3 } else { 0 }),
+                disk_size: Bytes::mib(2),
             })
         })?;
         self.snapshots.lock().unwrap().insert(id.clone(), taken.clone());
