@@ -98,17 +98,26 @@ fn examine_files(place: &Path, first: &First, examined: &mut Examined) -> Result
         {
             examined.watchers.insert(directory.to_string_lossy().into_owned());
         }
-        if target.starts_with("anon_inode:[io_uring]") {
-            return Err(Obstacle::Has("uses io_uring, which cannot be saved".to_owned()));
-        }
-        if target.starts_with("/dev/nvidia") || target.starts_with("/dev/dri") {
-            return Err(Obstacle::Has(format!("has {target} open, a device that cannot be saved")));
+        if let Some(what) = obstacle_of(&target) {
+            return Err(Obstacle::Has(what));
         }
         if target.starts_with('/') && mount_of(&entry).is_some_and(|mount| first.served.contains(&mount)) {
             return Err(Obstacle::Has(format!("has {target} open, which is on a volume or the workspace")));
         }
     }
     Ok(())
+}
+
+/// Why a process cannot be saved that has this open, by the name that the kernel gives a descriptor.
+fn obstacle_of(target: &str) -> Option<String> {
+    if target.starts_with("anon_inode:[io_uring]") {
+        return Some("uses io_uring, which cannot be saved".to_owned());
+    }
+    // Those of NVIDIA are files in /dev, the others are in a directory.
+    if target.starts_with("/dev/nvidia") || target.starts_with("/dev/dri/") {
+        return Some(format!("has {target} open, a device that cannot be saved"));
+    }
+    None
 }
 
 fn examine_mapped(place: &Path, first: &First, examined: &mut Examined) -> Result<(), Obstacle> {
@@ -218,4 +227,39 @@ fn is_traced(pid: u32) -> bool {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let tracer = status.lines().find_map(|line| line.strip_prefix("TracerPid:"));
     tracer.is_some_and(|tracer| tracer.trim() != "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rings_and_graphics_cards_that_are_open_cannot_be_saved() {
+        for ring in ["anon_inode:[io_uring]", "anon_inode:[io_uring] (deleted)"] {
+            assert_eq!(obstacle_of(ring).as_deref(), Some("uses io_uring, which cannot be saved"));
+        }
+        for device in ["/dev/nvidia0", "/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/dri/card0", "/dev/dri/renderD128"] {
+            let expected = format!("has {device} open, a device that cannot be saved");
+            assert_eq!(obstacle_of(device), Some(expected));
+        }
+    }
+
+    #[test]
+    fn other_things_that_are_open_are_no_obstacle() {
+        let files = [
+            "/home/user/file",
+            "/home/user/dev/dri/card0",
+            "/dev/null",
+            "/dev/pts/0",
+            "/dev/driver",
+            "/dev/shm/nvidia0",
+        ];
+        let objects =
+            ["socket:[1]", "pipe:[2]", "anon_inode:inotify", "anon_inode:[eventpoll]", "anon_inode:[eventfd]"];
+        // Such as a memory file, which is restored; only a program that runs from one cannot be.
+        let deleted = ["/memfd:ring (deleted)", "/memfd:io_uring (deleted)", "/tmp/file (deleted)"];
+        for target in files.iter().chain(&objects).chain(&deleted) {
+            assert_eq!(obstacle_of(target), None, "{target}");
+        }
+    }
 }
