@@ -1,5 +1,6 @@
 // Snapshots and forks: what E2B's own tests expect, and that processes go on.
-import { Sandbox, asked, assert, declares, feature, has, pages, pauseToDisk, rejects, sdk, unique, until, withSandbox } from './kit.mjs'
+import http from 'node:http'
+import { Sandbox, asked, assert, declares, feature, has, pages, pauseToDisk, plain, rejects, sdk, unique, until, withSandbox } from './kit.mjs'
 
 const counter = 'i=0; while true; do i=$((i+1)); echo $i > /tmp/next; mv /tmp/next /tmp/count; sleep 0.05; done'
 const count = async (sandbox) => Number(await sandbox.files.read('/tmp/count'))
@@ -184,6 +185,52 @@ feature('snapshots', 'a tag keeps an earlier one', () =>
       }
     })
   })
+)
+
+const limit = 'you have reached the maximum number of concurrent sandboxes (3)'
+
+// The URL of an API whose forks have one copy fewer than asked for, and in its place what a server says at a team's limit. The cases
+// run side by side in one team, whose own limit would stop the others too.
+async function withOneCopyFewer(body) {
+  const relay = http.createServer(async (request, response) => {
+    const parts = []
+    for await (const part of request) parts.push(part)
+    const wanted = JSON.parse(Buffer.concat(parts))
+    const headers = { 'x-api-key': request.headers['x-api-key'], 'content-type': 'application/json' }
+    const made = await plain(process.env.E2B_API_URL + request.url, {
+      method: 'POST',
+      headers,
+      body: JSON.stringify({ ...wanted, count: wanted.count - 1 }),
+    })
+    const refused = { error: { code: 429, message: limit } }
+    response.writeHead(made.status, { 'content-type': 'application/json' })
+    response.end(made.status === 201 ? JSON.stringify([...JSON.parse(made.body), refused]) : made.body)
+  })
+  await new Promise((resolve) => relay.listen(0, '127.0.0.1', resolve))
+  try {
+    return await body(`http://127.0.0.1:${relay.address().port}`)
+  } finally {
+    relay.closeAllConnections()
+    relay.close()
+  }
+}
+
+feature('fork', 'a copy that cannot be made is an error beside the others', { core: true }, () =>
+  withSandbox((sandbox) =>
+    withOneCopyFewer(async (apiUrl) => {
+      has(sandbox, 'fork')
+      await sandbox.files.write('inherited', 'yes')
+      const copies = await Sandbox.fork(sandbox.sandboxId, { count: 3, timeoutMs: 60_000, apiUrl })
+      const refused = copies.pop()
+      try {
+        assert(refused instanceof sdk.RateLimitError && refused.message.includes(limit), `${refused}`)
+        assert.equal(copies.length, 2)
+        for (const copy of copies) assert.equal(await copy.files.read('inherited'), 'yes')
+      } finally {
+        for (const copy of copies) await Sandbox.kill(copy.sandboxId)
+      }
+    })
+  )
 )
 
 feature('fork', 'a fork is no session', () => {

@@ -9,6 +9,7 @@ import os
 import e2b
 from harness.cases import Absent, case
 from kit import URL, exception, fetch, go, has, pages, raises, takes, unique, until
+from limited import LIMIT, one_copy_fewer
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 COUNTER = "i=0; while true; do i=$((i+1)); echo $i > /tmp/next; mv /tmp/next /tmp/count; sleep 0.05; done"
@@ -409,6 +410,19 @@ async def by_id_and_errors(sdk):
         await go(sandbox.kill())
     async with raises(exception("SandboxNotFoundException")):
         await go(sandbox.fork())
+
+
+@case("fork", core=True)
+async def a_copy_that_cannot_be_made_is_an_error_beside_the_others(sdk):
+    async with sdk.sandbox() as sandbox:
+        await go(sandbox.files.write("inherited", "yes"))
+        with one_copy_fewer() as api_url:
+            async with forked(sdk, sandbox, count=3, timeout=60, api_url=api_url) as copies:
+                *made, refused = copies
+                assert type(refused) is exception("RateLimitException") and LIMIT in str(refused), repr(refused)
+                assert len(made) == 2
+                for copy in made:
+                    assert await go(copy.files.read("inherited")) == "yes"
 
 
 @case("fork")

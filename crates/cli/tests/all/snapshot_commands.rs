@@ -209,6 +209,39 @@ fn copies_of_a_fork_go_on_and_have_their_own_ids_and_addresses() {
     finish(server, &state);
 }
 
+#[test]
+fn copies_beyond_the_teams_limit_are_errors_and_the_others_are_there() {
+    if !has_criu() {
+        return;
+    }
+    let state = StateDir::new(BINARY);
+    let settings = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(settings.path(), "[team]\nconcurrent = 3\n").unwrap();
+    let config = settings.path().to_str().unwrap();
+    let server = Served::start(&state, &["--listen", "127.0.0.1:0", "--config", config]);
+    let id = server.create(&[]);
+    let pid = start_program(&server, &id);
+    let limit = "you have reached the maximum number of concurrent sandboxes (3)";
+    let forked = server.run(&["fork", &id, "-n", "5", "--timeout", "600"]);
+    let (copies, said) = (forked.stdout(), forked.stderr());
+    assert_eq!((forked.code(), copies.lines().count()), (1, 2), "{copies}{said}");
+    let is_expected = |line: &str| line.starts_with("isopod: a copy was not created: ") && line.contains(limit);
+    assert!(said.lines().count() == 3 && said.lines().all(is_expected), "{said}");
+    for copy in copies.lines() {
+        assert_eq!(program(&server, copy), pid, "the others are not affected");
+    }
+
+    let none = server.run(&["fork", &id, "-n", "2", "--json"]);
+    let (shown, said) = (parse(&none.stdout()), none.stderr());
+    assert_eq!((none.code(), said.as_str()), (1, ""), "{shown}");
+    let errors: Vec<&str> = shown.as_array().unwrap().iter().filter_map(|copy| copy["error"].as_str()).collect();
+    assert!(errors.len() == 2 && errors.iter().all(|error| error.contains(limit)), "{shown}");
+    assert!(shown[0].get("sandboxID").is_none(), "{shown}");
+    assert_eq!(server.run(&["ls", "--quiet"]).ok().lines().count(), 3);
+    assert_eq!(program(&server, &id), pid, "the source goes on");
+    finish(server, &state);
+}
+
 #[track_caller]
 fn assert_refused(finished: &Finished, words: &[&str]) {
     let said = finished.stderr();
