@@ -171,6 +171,33 @@ feature('snapshots', 'what runs goes on in a sandbox from a snapshot', () =>
   })
 )
 
+// A connection out of the sandbox, and what comes of it.
+const caller = `import socket, sys
+connection = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+open('/tmp/connected', 'w').close()
+try:
+    print('read', connection.recv(100), flush=True)
+except OSError as error:
+    print('failed', error.errno, flush=True)
+`
+
+feature('snapshots', 'connections to the outside are closed in a sandbox from one', () =>
+  withSandbox(async (sandbox) => {
+    has(sandbox, 'createSnapshot')
+    await sandbox.files.write('/tmp/caller.py', caller)
+    const to = `${process.env.SDK_OUTSIDE.split(',')[0]} ${process.env.SDK_OUTSIDE_PORT}`
+    const handle = await sandbox.commands.run(`python3 /tmp/caller.py ${to} > /tmp/said`, { background: true, timeoutMs: 0 })
+    handle.wait().catch(() => {})
+    await until(() => sandbox.files.exists('/tmp/connected'))
+    await withSnapshot(sandbox, {}, ({ snapshotId }) =>
+      withSandbox({ template: snapshotId }, async (copy) => {
+        assert.match(await until(() => copy.files.read('/tmp/said')), /^(failed |read b'')/)
+        assert.equal(await sandbox.files.read('/tmp/said'), '')
+      })
+    )
+  })
+)
+
 feature('snapshots', 'a tag keeps an earlier one', () =>
   withSandbox(async (sandbox) => {
     declares(/interface SnapshotInfo \{[^}]*names: string/)

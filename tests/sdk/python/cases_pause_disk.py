@@ -1,23 +1,12 @@
 """Pauses whose memory has gone to disk: the processes are gone meanwhile, and go on after it."""
 
 import asyncio
-import os
 
 from cases_pty import opened, size
-from cases_snapshots import KEEPER, NODE, TRANSACTION
+from cases_snapshots import KEEPER, NODE, TRANSACTION, call_outside
 from harness.cases import case
 from kit import URL, fetch, go, unique, until
 from on_disk import pause_to_disk
-
-# A connection out of the sandbox, and what comes of it.
-CALLER = """import socket, sys
-connection = socket.create_connection((sys.argv[1], int(sys.argv[2])))
-open("/tmp/connected", "w").close()
-try:
-    print("read", connection.recv(100), flush=True)
-except OSError as error:
-    print("failed", error.errno, flush=True)
-"""
 
 
 async def asked(sandbox, port):
@@ -106,12 +95,8 @@ async def traffic_wakes_a_sandbox_whose_memory_is_on_disk(sdk):
 
 @case("pause")
 async def connections_to_the_outside_are_closed_after_memory_was_on_disk(sdk):
-    host = os.environ["SDK_OUTSIDE"].split(",")[0]
     async with sdk.sandbox() as sandbox:
-        await go(sandbox.files.write("/tmp/caller.py", CALLER))
-        command = f"python3 /tmp/caller.py {host} {os.environ['SDK_OUTSIDE_PORT']}"
-        caller = await go(sandbox.commands.run(command, background=True, timeout=0))
-        await until(lambda: go(sandbox.files.exists("/tmp/connected")))
+        caller = await call_outside(sandbox)
         await pause_to_disk(sandbox)
         again = await go(sdk.Sandbox.connect(sandbox.sandbox_id, timeout=60))
         ended = await go((await go(again.commands.connect(caller.pid))).wait())

@@ -7,6 +7,7 @@ import json
 import os
 
 import e2b
+from cases_volumes import Made
 from harness.cases import Absent, case
 from kit import URL, exception, fetch, go, has, pages, raises, takes, unique, until
 from limited import LIMIT, one_copy_fewer
@@ -39,6 +40,15 @@ while not os.path.exists("/tmp/commit"):
 database.execute("insert into numbers values (2)")
 database.execute("commit")
 open("/tmp/committed", "w").close()
+"""
+# A connection out of the sandbox, and what comes of it.
+CALLER = """import socket, sys
+connection = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+open("/tmp/connected", "w").close()
+try:
+    print("read", connection.recv(100), flush=True)
+except OSError as error:
+    print("failed", error.errno, flush=True)
 """
 NODE = "let asked = 0; require('http').createServer((_, reply) => reply.end(String(++asked))).listen(3000)"
 
@@ -88,6 +98,15 @@ async def serve(sandbox):
             return await number(sandbox)
 
     return handle, await until(answers)
+
+
+async def call_outside(sandbox, output=""):
+    """Starts a program that is connected to the outside. `output` may send what it says to a file."""
+    await go(sandbox.files.write("/tmp/caller.py", CALLER))
+    host, port = os.environ["SDK_OUTSIDE"].split(",")[0], os.environ["SDK_OUTSIDE_PORT"]
+    handle = await go(sandbox.commands.run(f"python3 /tmp/caller.py {host} {port} {output}", background=True, timeout=0))
+    await until(lambda: go(sandbox.files.exists("/tmp/connected")))
+    return handle
 
 
 async def ids(sdk, **options):
@@ -423,6 +442,35 @@ async def a_copy_that_cannot_be_made_is_an_error_beside_the_others(sdk):
                 assert len(made) == 2
                 for copy in made:
                     assert await go(copy.files.read("inherited")) == "yes"
+
+
+@case("fork")
+async def a_volume_is_shared_with_the_copies(sdk):
+    async with Made(sdk) as volume, sdk.sandbox(volume_mounts={"/mnt/data": volume}) as sandbox:
+        await go(sandbox.files.write("/mnt/data/before", "fork"))
+        async with forked(sdk, sandbox, timeout=60) as (copy,):
+            assert await go(copy.files.read("/mnt/data/before")) == "fork"
+            await go(copy.files.write("/mnt/data/from-copy", "copy"))
+            await go(sandbox.files.write("/mnt/data/from-source", "source"))
+            assert await go(volume.read_file("/from-copy")) == "copy"
+
+            async def reads(sandbox, path, content):
+                found = await go(sandbox.files.exists(path))
+                return found and await go(sandbox.files.read(path)) == content
+
+            await until(lambda: reads(sandbox, "/mnt/data/from-copy", "copy"))
+            await until(lambda: reads(copy, "/mnt/data/from-source", "source"))
+
+
+@case("fork")
+async def connections_to_the_outside_are_closed_in_a_copy_and_not_in_the_source(sdk):
+    async with sdk.sandbox() as sandbox:
+        caller = await call_outside(sandbox, "> /tmp/said")
+        async with forked(sdk, sandbox, timeout=60) as (copy,):
+            said = await until(lambda: go(copy.files.read("/tmp/said")))
+            assert said.startswith(("failed ", "read b''")), said
+            assert await go(sandbox.files.read("/tmp/said")) == ""
+            assert caller.pid in [process.pid for process in await go(sandbox.commands.list())]
 
 
 @case("fork")
