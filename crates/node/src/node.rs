@@ -18,7 +18,7 @@ use isopod_wire::build::{
 };
 use isopod_wire::node::{
     CreateError, DialError, Incarnation, InitialSnapshot, NodeApi, NodeError, NodeEvent, NodeSandbox, NodeSnapshot,
-    NotSaved, PauseMode, PoolStatus, SandboxSpec, Stream, Target, TemplateInfo, Usage,
+    NotSaved, PauseMode, PoolStatus, SandboxSpec, SnapshotKind, Stream, Target, TemplateInfo, Usage,
 };
 use isopod_wire::{Bytes, Limits, NetworkPolicy, SnapshotId};
 use tokio::sync::mpsc;
@@ -466,9 +466,9 @@ impl NodeApi for Node {
         &self,
         incarnation: &Incarnation,
         id: &SnapshotId,
-        with_memory: bool,
+        kind: SnapshotKind,
     ) -> Result<NodeSnapshot, NodeError> {
-        self.sandboxes.snapshot(incarnation, id, with_memory).await
+        self.sandboxes.snapshot(incarnation, id, kind).await
     }
 
     async fn save_paused(&self) -> Vec<NotSaved> {

@@ -144,6 +144,25 @@ pub enum NodeState {
     Stopped,
 }
 
+/// What a snapshot keeps, and for how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotKind {
+    /// Processes with their memory, and files, until it is removed.
+    Memory,
+    /// Only files, until it is removed.
+    Files,
+    /// As [`Self::Memory`], but for sandboxes that are created at once: a node that starts again does not have it any more, so
+    /// nothing has to be written to disk for good.
+    Temporary,
+}
+
+impl SnapshotKind {
+    /// Whether it has the processes and their memory.
+    pub fn has_memory(self) -> bool {
+        self != Self::Files
+    }
+}
+
 /// A snapshot on a node.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NodeSnapshot {
@@ -442,15 +461,15 @@ pub trait NodeApi: Send + Sync + 'static {
         Some("this node cannot save memory".to_owned())
     }
 
-    /// Takes a snapshot of a running sandbox under a new id, with its processes or only its files. The sandbox stands still
-    /// for a moment and goes on. After an error, there is no snapshot.
+    /// Takes a snapshot of a running sandbox under a new id. The sandbox stands still for a moment and goes on. After an error,
+    /// there is no snapshot.
     async fn snapshot(
         &self,
         incarnation: &Incarnation,
         id: &SnapshotId,
-        with_memory: bool,
+        kind: SnapshotKind,
     ) -> Result<NodeSnapshot, NodeError> {
-        let _ = (id, with_memory);
+        let _ = (id, kind);
         let reason = "this node cannot take snapshots".to_owned();
         Err(NodeError::Memory { incarnation: incarnation.clone(), reason })
     }

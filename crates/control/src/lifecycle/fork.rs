@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use isopod_store::SandboxRow;
 use isopod_wire::SnapshotId;
-use isopod_wire::node::SandboxSpec;
+use isopod_wire::node::{SandboxSpec, SnapshotKind};
 
 use super::create::{CreateRefusal, NewSandbox};
 use super::fleet::Fleet;
@@ -42,14 +42,16 @@ impl Fleet {
         let on_node = self.node.list().await.into_iter().find(|found| found.incarnation.sandbox == *source.id());
         let spec = on_node.ok_or(ActError::Refused(Refusal::NotFound))?.spec;
         let temporary = self.mark_temporary();
-        let copies = match source.snapshot(temporary.id.clone(), wanted.with_memory).await {
+        // One of files has the guest write them out, as any other does.
+        let kind = if wanted.with_memory { SnapshotKind::Temporary } else { SnapshotKind::Files };
+        let copies = match source.snapshot(temporary.id.clone(), kind).await {
             Ok(_) => {
                 let copy = copy_of(&source.view().row, spec, &temporary.id, wanted);
                 Ok(join_all((0..wanted.count).map(|_| self.create(copy.clone()))).await)
             }
             Err(error) => Err(error),
         };
-        self.discard_snapshot(&temporary.id).await;
+        temporary.remove_later();
         copies
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use isopod_store::{NetworkSettings, SandboxRow, SnapshotSource, StoreError, TeamId};
-use isopod_wire::node::{EndReason, Incarnation, NodeError, NodeSnapshot, PauseMode};
+use isopod_wire::node::{EndReason, Incarnation, NodeError, NodeSnapshot, PauseMode, SnapshotKind};
 use isopod_wire::{FeatureError, SandboxId, SnapshotId};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
@@ -62,7 +62,7 @@ pub(super) enum Command {
     Extend { timeout: Duration, reply: Reply<()> },
     Pause { mode: PauseMode, healthy_only: bool, reply: Reply<()> },
     SetNetwork { allow_internet: Option<bool>, network: NetworkSettings, reply: Reply<()> },
-    Snapshot { id: SnapshotId, with_memory: bool, reply: Reply<NodeSnapshot> },
+    Snapshot { id: SnapshotId, kind: SnapshotKind, reply: Reply<NodeSnapshot> },
     Rollback { snapshot: SnapshotSource, reply: Reply<()> },
     Wake { reply: Reply<()> },
     Kill { reply: Reply<()> },
@@ -151,8 +151,8 @@ impl Sandbox {
     }
 
     /// Takes a snapshot under a new id. The sandbox goes on.
-    pub(super) async fn snapshot(&self, id: SnapshotId, with_memory: bool) -> Result<NodeSnapshot, ActError> {
-        self.ask(|reply| Command::Snapshot { id, with_memory, reply }).await
+    pub(super) async fn snapshot(&self, id: SnapshotId, kind: SnapshotKind) -> Result<NodeSnapshot, ActError> {
+        self.ask(|reply| Command::Snapshot { id, kind, reply }).await
     }
 
     /// Puts the sandbox back to a snapshot of it.

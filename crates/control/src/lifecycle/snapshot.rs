@@ -11,6 +11,7 @@ use isopod_store::{
     BeginSnapshot, Build, EventType, FinishSnapshot, KeptSnapshot, Level, NewSnapshot, SandboxRow, SnapshotPart,
     SnapshotSize, SnapshotSource, StoreError,
 };
+use isopod_wire::node::SnapshotKind;
 use isopod_wire::{ALLOW, Bytes, SnapshotId};
 use serde_json::json;
 
@@ -113,7 +114,8 @@ impl Fleet {
 
     /// Lets the node take the snapshot and records it. Returns its size.
     async fn keep(&self, sandbox: &Sandbox, new: &NewSnapshot, build: &Build) -> Result<SnapshotSize, SnapshotError> {
-        let taken = sandbox.snapshot(new.source.id.clone(), new.source.has_memory).await?;
+        let kind = if new.source.has_memory { SnapshotKind::Memory } else { SnapshotKind::Files };
+        let taken = sandbox.snapshot(new.source.id.clone(), kind).await?;
         let bytes = |size: Bytes| i64::try_from(size.0).unwrap_or(i64::MAX);
         let size = SnapshotSize { memory: bytes(taken.memory_size), disk: bytes(taken.disk_size) };
         match self.store.finish_snapshot(new, build, &taken.template, size).await? {
@@ -158,10 +160,10 @@ impl Fleet {
     }
 
     /// Marks a snapshot that only this server knows, until the mark is dropped.
-    pub(super) fn mark_temporary(&self) -> TemporarySnapshot<'_> {
+    pub(super) fn mark_temporary(self: &Arc<Self>) -> TemporarySnapshot {
         let id = new_snapshot_id();
         self.temporary_snapshots.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
-        TemporarySnapshot { fleet: self, id }
+        TemporarySnapshot { fleet: Arc::clone(self), id }
     }
 }
 
@@ -177,12 +179,23 @@ fn too_large(new: &NewSnapshot, part: SnapshotPart) -> SnapshotError {
 pub(super) type TemporarySnapshots = std::sync::Mutex<HashSet<SnapshotId>>;
 
 /// The snapshot of a fork in progress. Once this is dropped, whatever the node has of it is removed by the next check.
-pub(super) struct TemporarySnapshot<'a> {
-    fleet: &'a Fleet,
+pub(super) struct TemporarySnapshot {
+    fleet: Arc<Fleet>,
     pub(super) id: SnapshotId,
 }
 
-impl Drop for TemporarySnapshot<'_> {
+impl TemporarySnapshot {
+    /// Removes the snapshot in the background, because gigabytes take a while. This is safe:
+    ///
+    /// - Nobody else finds it: it has no row, and the mark stays until it is gone, so no check removes it a second time.
+    /// - A server that stops waits for it: this task has the fleet, and with it the journal, which the server waits for.
+    /// - A server that is killed leaves what the node removes when it starts again, as it does with all that is half made.
+    pub(super) fn remove_later(self) {
+        tokio::spawn(async move { self.fleet.discard_snapshot(&self.id).await });
+    }
+}
+
+impl Drop for TemporarySnapshot {
     fn drop(&mut self) {
         self.fleet.temporary_snapshots.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
     }

@@ -12,6 +12,7 @@ use isopod_wire::ExecutionId;
 use isopod_wire::node::{EndReason, Incarnation, NodeEvent, NodeState};
 
 use super::build_recipe::is_of_a_build;
+use super::snapshot::Snapshot;
 use super::watch::blockable_exit;
 use super::{Inner, Processes, Sandbox, Sandboxes};
 use crate::boot::{ProcessIdentity, boot_id};
@@ -73,7 +74,7 @@ impl Sandboxes {
                 Err(error) => return Err(error),
             },
             Decision::Keep(record) => self.keep_stopped(record)?,
-            Decision::Snapshot(record) => self.snapshots.add(record, directory),
+            Decision::Snapshot(record) => self.snapshots.add(Snapshot::complete(record, directory)),
             Decision::StartImage(record) => self.keep_start_image(record, &directory).await,
             Decision::Ended(record, reason) => self.end(record, reason).await,
             Decision::Remove => self.remove(execution).await,

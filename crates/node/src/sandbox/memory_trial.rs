@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use isopod_checkpoint::{TrialProgram, TrialProgramError};
 use isopod_guest_client::guest::Guest;
-use isopod_wire::node::{CreateError, Incarnation, NodeError};
+use isopod_wire::node::{CreateError, Incarnation, NodeError, SnapshotKind};
 use isopod_wire::{Bytes, Limits, NetworkPolicy, SnapshotId};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -129,9 +129,9 @@ impl Sandboxes {
             let id = SnapshotId::from_random(random());
             record.snapshot = Some(SnapshotRecord { id, made_at: SystemTime::now(), bytes: 0, disk_bytes: 0 });
         };
-        let (record, directory) = self.copy_running(source, true, mark).await.map_err(not_saved)?;
-        // Nobody else is to find it.
-        let snapshot = Snapshot { record: record.clone(), directory };
+        // It is not entered anywhere, so nobody else finds it.
+        let snapshot = self.copy_running(source, SnapshotKind::Temporary, mark).await.map_err(not_saved)?;
+        let record = snapshot.record.clone();
         let tried = match self.restore_copy(snapshot).await {
             Ok(copy) => {
                 let went_on = async { Ok(program.check_restored(&self.guest_of(&copy)?).await?) }.await;

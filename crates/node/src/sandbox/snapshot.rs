@@ -3,6 +3,10 @@
 //! A snapshot is kept like a stopped sandbox: a record, a writable layer, and saved processes if it has memory. So whatever
 //! looks after those of sandboxes looks after it too. Until it is complete, its record names no owner, and the next start
 //! removes it.
+//!
+//! A temporary one never becomes complete on disk, so a fork does not wait for the disk. Whatever a crash or a power cut leaves
+//! of it says that it is half made. Only this process uses it, and keeps the layers below it open, which a complete record would
+//! protect.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use isopod_checkpoint::{MEMORY, Saved};
-use isopod_wire::node::{Incarnation, NodeError, NodeSnapshot, NodeState};
+use isopod_wire::node::{Incarnation, NodeError, NodeSnapshot, NodeState, SnapshotKind};
 use isopod_wire::{Bytes, SnapshotId};
 
 use super::pause::{failed, save};
@@ -18,12 +22,15 @@ use super::{Inner, Sandbox, Sandboxes};
 use crate::disposal::{Remains, dispose};
 use crate::record::{Record, SnapshotRecord, random_execution_id};
 use crate::state::make_private_directory;
+use crate::template::Template;
 
 /// A complete snapshot.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
     pub(super) record: Record,
     pub(super) directory: PathBuf,
+    /// Of a temporary one.
+    _template: Option<Arc<Template>>,
 }
 
 /// The snapshots of a node.
@@ -44,15 +51,19 @@ impl Snapshots {
         self.table().values().filter_map(Snapshot::memory).collect()
     }
 
-    /// Adds a snapshot whose record is complete.
-    pub(super) fn add(&self, record: Record, directory: PathBuf) {
-        if let Some(snapshot) = &record.snapshot {
-            self.table().insert(snapshot.id.clone(), Snapshot { record, directory });
+    pub(super) fn add(&self, snapshot: Snapshot) {
+        if let Some(named) = &snapshot.record.snapshot {
+            self.table().insert(named.id.clone(), snapshot);
         }
     }
 }
 
 impl Snapshot {
+    /// One whose record on disk is complete.
+    pub(super) fn complete(record: Record, directory: PathBuf) -> Self {
+        Self { record, directory, _template: None }
+    }
+
     pub(super) fn memory(&self) -> Option<PathBuf> {
         (self.record.state == NodeState::Saved).then(|| self.directory.join(MEMORY))
     }
@@ -76,15 +87,14 @@ impl Sandboxes {
         &self,
         incarnation: &Incarnation,
         id: &SnapshotId,
-        with_memory: bool,
+        kind: SnapshotKind,
     ) -> Result<NodeSnapshot, NodeError> {
         let is_snapshot = |record: &mut Record| {
             record.snapshot =
                 Some(SnapshotRecord { id: id.clone(), made_at: SystemTime::now(), bytes: 0, disk_bytes: 0 });
         };
-        let (record, directory) = self.copy_running(incarnation, with_memory, is_snapshot).await?;
-        let snapshot = Snapshot { record: record.clone(), directory: directory.clone() };
-        self.snapshots.add(record, directory);
+        let snapshot = self.copy_running(incarnation, kind, is_snapshot).await?;
+        self.snapshots.add(snapshot.clone());
         snapshot.describe().ok_or_else(|| NodeError::NotFound(incarnation.clone()))
     }
 
@@ -92,34 +102,37 @@ impl Sandboxes {
     pub(super) async fn copy_running(
         &self,
         incarnation: &Incarnation,
-        with_memory: bool,
+        kind: SnapshotKind,
         mark: impl FnOnce(&mut Record),
-    ) -> Result<(Record, PathBuf), NodeError> {
+    ) -> Result<Snapshot, NodeError> {
         let sandbox = self.get(incarnation)?;
         let mut inner = sandbox.inner.lock().await;
         if inner.ending || inner.state() != NodeState::Running {
             return Err(NodeError::WrongState { incarnation: incarnation.clone(), state: inner.state() });
         }
         let what = "take a snapshot of";
-        if with_memory {
+        if kind.has_memory() {
             // Before anything is written, so that a full disk is the reason that is told.
             self.check_space(&sandbox, &inner)?;
         }
         // Protects the layers until the record of the snapshot does.
-        let _template = inner.processes.as_ref().and_then(|processes| processes._template.clone());
+        let template = inner.processes.as_ref().and_then(|processes| processes._template.clone());
         let mut record = new_record(&inner);
         mark(&mut record);
         let directory = self.provisioner.home.execution_directory(&record.execution);
         make_private_directory(&directory).map_err(|error| failed(&sandbox, what, error))?;
-        let made = self.take(&sandbox, &mut inner, record.clone(), &directory, with_memory).await;
+        let made = self.take(&sandbox, &mut inner, record.clone(), &directory, kind.has_memory()).await;
         // The sandbox goes on, and the rest does not need it.
         drop(inner);
         let finished = match made {
+            Ok(record) if kind == SnapshotKind::Temporary => {
+                return Ok(Snapshot { record, directory, _template: template });
+            }
             Ok(record) => self.finish(record, &directory).await.map_err(|error| failed(&sandbox, what, error)),
             Err(error) => Err(error),
         };
         match finished {
-            Ok(record) => Ok((record, directory)),
+            Ok(record) => Ok(Snapshot::complete(record, directory)),
             Err(error) => {
                 self.discard_snapshot(record).await;
                 Err(error)

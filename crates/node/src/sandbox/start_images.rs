@@ -7,12 +7,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use isopod_wire::NetworkPolicy;
-use isopod_wire::node::{CreateError, Incarnation, NodeError};
+use isopod_wire::node::{CreateError, Incarnation, NodeError, SnapshotKind};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Sandboxes;
 use super::build_recipe::build_spec;
+use super::snapshot::Snapshot;
 use crate::generation_name::GenerationName;
 use crate::guest_request;
 use crate::provision::{Plan, ProvisionError, Provisioner};
@@ -262,7 +263,8 @@ impl Sandboxes {
         let started_in = started_in + self.start_interpreter(incarnation, template).await?;
         let conditions = self.provisioner.start_conditions(template.is_on_host())?;
         let mark = |record: &mut Record| record.start_image = Some(conditions);
-        let (record, directory) = self.copy_running(incarnation, true, mark).await.map_err(StartImageError::Save)?;
+        let copied = self.copy_running(incarnation, SnapshotKind::Memory, mark).await.map_err(StartImageError::Save)?;
+        let Snapshot { record, directory, .. } = copied;
         let image = match StartImage::open(criu, record.clone(), &directory) {
             Ok(image) => Arc::new(image),
             Err(error) => {

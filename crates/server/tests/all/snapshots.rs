@@ -3,6 +3,7 @@
 use crate::support;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use isopod_wire::node::NodeState;
 use serde_json::{Value, json};
 use support::server::until;
 use support::{Answer, Client, Server};
+use tokio::net::TcpStream;
 
 async fn snapshot(client: &Client, id: &str, body: Value) -> Answer {
     client.post(&format!("/sandboxes/{id}/snapshots"), body).await
@@ -238,7 +240,8 @@ async fn a_fork_gives_copies_with_what_the_source_has() {
         source["endAt"],
         "the source keeps its end"
     );
-    assert!(server.node.kept_snapshots().is_empty() && ids(client, "").await.is_empty(), "no snapshot is seen");
+    assert!(ids(client, "").await.is_empty(), "no snapshot is seen");
+    until("its snapshot is gone", || async { server.node.kept_snapshots().is_empty() }).await;
     let again = server.create(fields).await;
     assert_eq!(again, id, "the session has its sandbox");
 }
@@ -325,7 +328,8 @@ async fn each_copy_fails_on_its_own() {
     let errors: Vec<&Value> = forked.json.as_array().unwrap().iter().filter_map(|item| item.get("error")).collect();
     assert_eq!((errors.len(), &errors[0]["code"]), (1, &json!(409)), "{forked:?}");
     assert!(errors[0]["message"].as_str().unwrap().contains("libc.so.6"), "{forked:?}");
-    assert_eq!((server.node.count(), server.node.kept_snapshots().len()), (2, 0));
+    assert_eq!(server.node.count(), 2);
+    until("its snapshot is gone", || async { server.node.kept_snapshots().is_empty() }).await;
 }
 
 #[tokio::test]
@@ -560,7 +564,8 @@ async fn what_is_asked_during_a_snapshot_waits_its_turn() {
     });
     assert_eq!((forked.status, killed.status), (201, 204));
     assert!(forked.json[0]["sandbox"].is_object(), "the copy lives on: {forked:?}");
-    assert_eq!((server.node.kept_snapshots().len(), ids(client, "").await.len()), (3, 3));
+    assert_eq!(ids(client, "").await.len(), 3);
+    until("the fork's is gone", || async { server.node.kept_snapshots().len() == 3 }).await;
 }
 
 #[tokio::test]
@@ -588,10 +593,52 @@ async fn a_snapshot_that_fails_leaves_nothing() {
     .await;
     assert!(ids(client, "").await.is_empty());
     server.node.faults.remove_snapshot_fails.store(true, Relaxed);
+    let earlier = server.node.removals().len();
     assert_eq!(fork(client, &id, json!({})).await.status, 201);
+    until("its removal was tried", || async { server.node.removals().len() > earlier }).await;
     assert_eq!(server.node.kept_snapshots().len(), 1);
     server.node.faults.remove_snapshot_fails.store(false, Relaxed);
     until("it is removed later", || async { server.node.kept_snapshots().is_empty() }).await;
+}
+
+#[tokio::test]
+async fn a_fork_answers_while_its_snapshot_is_removed_which_nobody_else_does() {
+    let server = Server::start().await;
+    let client = &server.client;
+    let id = server.create(json!({})).await;
+    let kept = take(client, &id, json!({})).await;
+    server.node.faults.remove_snapshot_waits.store(true, Relaxed);
+    assert_eq!(fork(client, &id, json!({ "count": 2 })).await.status, 201);
+    assert_eq!(server.node.kept_snapshots().len(), 2);
+    until("its removal has begun", || async { server.node.removals().len() == 1 }).await;
+    let (other, path) = (client.clone(), format!("/templates/{kept}"));
+    let deleted = tokio::spawn(async move { other.delete(&path).await.status });
+    until("what no row names is being removed", || async { server.node.removals().len() == 2 }).await;
+    server.node.faults.remove_snapshot_waits.store(false, Relaxed);
+    assert_eq!(deleted.await.unwrap(), 204);
+    until("both are gone", || async { server.node.kept_snapshots().is_empty() }).await;
+    let removals = server.node.removals();
+    assert!(removals.len() == 2 && removals[0] != removals[1], "each was removed once: {removals:?}");
+}
+
+#[tokio::test]
+async fn a_server_that_stops_waits_until_the_snapshot_of_a_fork_is_removed() {
+    let mut server = Server::start().await;
+    let id = server.create(json!({})).await;
+    server.node.faults.remove_snapshot_waits.store(true, Relaxed);
+    assert_eq!(fork(&server.client, &id, json!({})).await.status, 201);
+    until("its removal has begun", || async { server.node.removals().len() == 1 }).await;
+    let (node, address) = (Arc::clone(&server.node), server.address);
+    let stopped = async {
+        server.stop().await;
+        node.kept_snapshots().len()
+    };
+    let opened = async {
+        until("the server is stopping", || async { TcpStream::connect(address).await.is_err() }).await;
+        node.faults.remove_snapshot_waits.store(false, Relaxed);
+    };
+    let (left, ()) = tokio::join!(stopped, opened);
+    assert_eq!(left, 0);
 }
 
 #[tokio::test]
@@ -637,7 +684,7 @@ async fn the_copies_of_a_client_that_hangs_up_are_removed() {
     let server = Server::start().await;
     let id = server.create(json!({})).await;
     server.node.faults.create_takes.store(300, Relaxed);
-    let mut stream = tokio::net::TcpStream::connect(server.address).await.unwrap();
+    let mut stream = TcpStream::connect(server.address).await.unwrap();
     let head = format!(
         "POST /sandboxes/{id}/fork HTTP/1.1\r\nhost: x\r\nx-api-key: {}\r\ncontent-length: 0\r\n\r\n",
         support::server::KEY
@@ -647,7 +694,7 @@ async fn the_copies_of_a_client_that_hangs_up_are_removed() {
     drop(stream);
     until("the copy was there", || async { server.node.executions() == 2 }).await;
     until("only the source is left", || async { server.node.count() == 1 }).await;
-    assert!(server.node.kept_snapshots().is_empty());
+    until("its snapshot is gone", || async { server.node.kept_snapshots().is_empty() }).await;
 }
 
 #[tokio::test]
@@ -719,7 +766,6 @@ async fn a_snapshot_is_an_event_and_a_fork_is_not() {
 async fn kernel_features_come_with_a_snapshot_and_can_be_taken_back() {
     use isopod_wire::FeatureGrants;
     use std::collections::BTreeMap;
-    use std::sync::Arc;
     use std::sync::atomic::AtomicBool;
     let granted = Arc::new(AtomicBool::new(true));
     let grants = Arc::clone(&granted);

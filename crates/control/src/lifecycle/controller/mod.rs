@@ -169,8 +169,8 @@ impl Controller {
             Command::SetNetwork { allow_internet, network, reply } => {
                 let _ = reply.send(self.set_network(allow_internet, network).await);
             }
-            Command::Snapshot { id, with_memory, reply } => {
-                let _ = reply.send(self.snapshot(id, with_memory).await);
+            Command::Snapshot { id, kind, reply } => {
+                let _ = reply.send(self.snapshot(id, kind).await);
             }
             Command::Rollback { snapshot, reply } => {
                 let _ = reply.send(self.rollback(snapshot).await);

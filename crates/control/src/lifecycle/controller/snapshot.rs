@@ -3,22 +3,21 @@
 
 use isopod_store::Ending;
 use isopod_wire::SnapshotId;
-use isopod_wire::node::{NodeError, NodeSnapshot};
+use isopod_wire::node::{NodeError, NodeSnapshot, SnapshotKind};
 
 use super::Controller;
 use crate::lifecycle::handle::ActError;
 use crate::lifecycle::rules::{Refusal, Request};
 
 impl Controller {
-    pub(super) async fn snapshot(&mut self, id: SnapshotId, with_memory: bool) -> Result<NodeSnapshot, ActError> {
+    pub(super) async fn snapshot(&mut self, id: SnapshotId, kind: SnapshotKind) -> Result<NodeSnapshot, ActError> {
         self.decide(Request::Snapshot)?;
         // Files are complete only if the guest can be asked to write them out.
-        if !with_memory && !self.guest_answers().await {
+        if !kind.has_memory() && !self.guest_answers().await {
             return Err(ActError::GuestUnresponsive);
         }
         let incarnation = self.incarnation()?;
-        let asked =
-            self.ask_node_for_memory(move |node| async move { node.snapshot(&incarnation, &id, with_memory).await });
+        let asked = self.ask_node_for_memory(move |node| async move { node.snapshot(&incarnation, &id, kind).await });
         match asked.await {
             Err(ActError::Node(NodeError::NotFound(_))) => {
                 self.gone(Ending::Lost).await;

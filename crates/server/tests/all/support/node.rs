@@ -13,7 +13,7 @@ use isopod_wire::build::{
 };
 use isopod_wire::node::{
     CreateError, DialError, EndReason, Incarnation, InitialSnapshot, NodeApi, NodeError, NodeEvent, NodeSandbox,
-    NodeSnapshot, NodeState, NotSaved, PauseMode, PoolStatus, SandboxSpec, Stream, Target, TemplateInfo,
+    NodeSnapshot, NodeState, NotSaved, PauseMode, PoolStatus, SandboxSpec, SnapshotKind, Stream, Target, TemplateInfo,
     TemplatePoolStatus, TemplateState, Usage,
 };
 use isopod_wire::{Bytes, ExecutionId, INTERPRETER_PORT, NetworkPolicy, SandboxId, SnapshotId};
@@ -31,6 +31,8 @@ pub struct Faults {
     pub kill_fails: AtomicBool,
     pub snapshot_fails: AtomicBool,
     pub remove_snapshot_fails: AtomicBool,
+    /// Removing a snapshot takes until this is false.
+    pub remove_snapshot_waits: AtomicBool,
     /// How many of the next creates from a snapshot fail.
     pub restores_fail: AtomicU64,
     /// Why the memory of no sandbox can be saved: what is in its processes.
@@ -71,6 +73,8 @@ pub struct FakeNode {
     pub builder: super::builder::FakeBuilder,
     made: Mutex<HashMap<SandboxId, Made>>,
     snapshots: Mutex<BTreeMap<SnapshotId, NodeSnapshot>>,
+    /// Started removals of snapshots.
+    removals: Mutex<Vec<SnapshotId>>,
     executions: AtomicU64,
     /// The node does not die with a server.
     runtime: tokio::runtime::Handle,
@@ -94,6 +98,7 @@ impl FakeNode {
             builder: Default::default(),
             made: Mutex::default(),
             snapshots: Mutex::default(),
+            removals: Mutex::default(),
             executions: AtomicU64::new(0),
             events_in,
             events: tokio::sync::Mutex::new(events),
@@ -120,6 +125,11 @@ impl FakeNode {
     /// The snapshots that it keeps.
     pub fn kept_snapshots(&self) -> Vec<NodeSnapshot> {
         self.snapshots.lock().unwrap().values().cloned().collect()
+    }
+
+    /// The snapshots whose removal has begun, in that order.
+    pub fn removals(&self) -> Vec<SnapshotId> {
+        self.removals.lock().unwrap().clone()
     }
 
     /// The number of lives so far.
@@ -186,8 +196,9 @@ impl FakeNode {
         &self,
         incarnation: &Incarnation,
         id: &SnapshotId,
-        with_memory: bool,
+        kind: SnapshotKind,
     ) -> Result<NodeSnapshot, NodeError> {
+        let with_memory = kind.has_memory();
         self.fault(&self.faults.snapshot_fails, "take a snapshot of", incarnation)?;
         if let (true, Some(reason)) = (with_memory, self.faults.undumpable.lock().unwrap().clone()) {
             return Err(NodeError::Memory { incarnation: incarnation.clone(), reason });
@@ -361,10 +372,10 @@ impl NodeApi for FakeNode {
         &self,
         incarnation: &Incarnation,
         id: &SnapshotId,
-        with_memory: bool,
+        kind: SnapshotKind,
     ) -> Result<NodeSnapshot, NodeError> {
         let (life, id) = (incarnation.clone(), id.clone());
-        self.slowly(move |node| node.snapshot_now(&life, &id, with_memory)).await
+        self.slowly(move |node| node.snapshot_now(&life, &id, kind)).await
     }
 
     async fn save_paused(&self) -> Vec<NotSaved> {
@@ -376,6 +387,10 @@ impl NodeApi for FakeNode {
     }
 
     async fn remove_snapshot(&self, id: &SnapshotId) -> io::Result<()> {
+        self.removals.lock().unwrap().push(id.clone());
+        while self.faults.remove_snapshot_waits.load(Ordering::Relaxed) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         if self.faults.remove_snapshot_fails.load(Ordering::Relaxed) {
             return Err(io::Error::other("injected"));
         }
