@@ -6,13 +6,17 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
 import traceback
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -38,12 +42,26 @@ class Difference(Exception):
     """Something is not as it must be."""
 
 
+@dataclass
+class Call:
+    """One that is interrupted."""
+
+    name: str
+    make: Callable
+    # The sandbox that it is about, and what comes of it has.
+    known: Known = None
+    content: Content = None
+    # The snapshot that it deletes.
+    snapshot: str = None
+
+
 class Rounds:
     def __init__(self, server, seed):
         # Imported late: the SDK reads its address from the environment.
         from e2b import Sandbox
 
         self.sdk, self.server, self.random = Sandbox, server, random.Random(seed)
+        self.admin = admin_key(server)
         self.sandboxes, self.done, self.next = {}, Counter(), 0
         self.opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
@@ -161,12 +179,12 @@ class Rounds:
 
     def kill_the_server_during_a_call(self):
         """What was acknowledged before is there. What was not either happened as a whole or not at all."""
-        name, known, call = self.a_call()
-        happened = []
+        call = self.a_call()
+        answers = []
 
         def act():
             with contextlib.suppress(Exception):
-                happened.append(call())
+                answers.append(call.make())
 
         thread = threading.Thread(target=act)
         delay = self.random.random() ** 2 * KILL_WITHIN
@@ -175,52 +193,84 @@ class Rounds:
         self.server.kill()
         thread.join()
         self.server.launch()
-        self.find_out(name, known)
-        return f"{name} after {delay * 1000:.0f} ms{', which had answered' if happened else ''}"
+        self.find_out(call, answers)
+        return f"{call.name} after {delay * 1000:.0f} ms{', which had answered' if answers else ''}"
 
     def a_call(self):
-        """A call to be interrupted: its name, its sandbox, and itself."""
+        """A call to be interrupted."""
         running, paused = self.running(), self.paused()
-        options = []
+        options = [Call("drain", lambda: self.ask("POST", "/isopod/node/drain", {}, key=self.admin))]
         if running:
             known = self.random.choice(running)
+            path, body = f"/sandboxes/{known.id}", {"count": 2, "timeout": LIFE}
             options += [
-                ("pause", known, lambda: self.sdk.pause(known.id)),
-                ("snapshot", known, lambda: self.ask("POST", f"/sandboxes/{known.id}/snapshots", {})),
-                ("fork", known, lambda: self.ask("POST", f"/sandboxes/{known.id}/fork", {"count": 2, "timeout": LIFE})),
+                Call("pause", lambda: self.sdk.pause(known.id), known),
+                Call("snapshot", lambda: self.ask("POST", f"{path}/snapshots", {}), known, known.content),
+                Call("fork", lambda: self.ask("POST", f"{path}/fork", body), known, known.content),
             ]
         if self.can_roll_back():
             source, id = self.random.choice(self.can_roll_back())
-            body = {"snapshotID": id}
-            options.append(("rollback", source, lambda: self.ask("POST", f"/sandboxes/{source.id}/rollback", body)))
+            body_of_it = {"snapshotID": id}
+            options.append(Call("rollback", lambda: self.ask("POST", f"/sandboxes/{source.id}/rollback", body_of_it), source))
         if paused:
             frozen = self.random.choice(paused)
-            options.append(("resume", frozen, lambda: self.sdk.connect(frozen.id, timeout=LIFE)))
-        return self.random.choice(options or [("nothing", None, lambda: None)])
+            options.append(Call("resume", lambda: self.sdk.connect(frozen.id, timeout=LIFE), frozen))
+        if self.kept():
+            origin, kept = self.random.choice(self.kept())
+            new, path_of_it = {"templateID": kept, "timeout": LIFE}, f"/templates/{urllib.parse.quote(kept, safe='')}"
+            options += [
+                Call("create from snapshot", lambda: self.ask("POST", "/v2/sandboxes", new), origin, origin.snapshots[kept]),
+                Call("delete snapshot", lambda: self.ask("DELETE", path_of_it), origin, snapshot=kept),
+            ]
+        return self.random.choice(options)
 
     # Checks
 
-    def find_out(self, name, known):
+    def find_out(self, call, answers):
         """Adopts what an interrupted call has done."""
+        name, known = call.name, call.known
         listed = self.listed()
+        if name == "create from snapshot" and answers and answers[0]["sandboxID"] not in listed:
+            raise Difference(f"a create had answered, and {answers[0]['sandboxID']} is not there:\n{self.server.tail()}")
         for id in listed.keys() - self.sandboxes.keys():
-            if name != "fork":
+            if name not in ("fork", "create from snapshot"):
                 raise Difference(f"sandbox {id} came from an interrupted {name}")
-            # The client never heard of it.
-            self.compare(id, known.content)
+            # The client may never have heard of it.
+            self.compare(id, call.content)
             self.sdk.kill(id)
         for id in self.snapshots() - {id for _, id in self.kept()}:
             if name != "snapshot":
                 raise Difference(f"snapshot {id} came from an interrupted {name}")
-            copy = self.sdk.create(id, timeout=LIFE)
-            self.compare(copy.sandbox_id, known.content)
-            self.sdk.kill(copy.sandbox_id)
+            self.try_snapshot(id, call.content)
             self.sdk.delete_snapshot(id)
+        if name == "delete snapshot":
+            self.find_out_whether_deleted(call, answers)
+        if name == "drain" and answers:
+            self.check_drained(answers[0])
         if name in ("pause", "resume") and known.id in listed:
             known.is_paused = listed[known.id] == "paused"
         if name == "rollback":
             found = self.until_it_answers(known.id)
             known.content = next((c for c in known.snapshots.values() if not c.differences(found)), known.content)
+
+    def find_out_whether_deleted(self, call, answers):
+        if call.snapshot not in self.snapshots():
+            del call.known.snapshots[call.snapshot]
+        elif answers:
+            raise Difference(f"snapshot {call.snapshot} is there after its deletion was answered:\n{self.server.tail()}")
+        else:
+            self.try_snapshot(call.snapshot, call.known.snapshots[call.snapshot])
+
+    def check_drained(self, report):
+        """A restart ends a drain, so the next rounds create and resume. What it had saved stays on disk."""
+        in_ram = report["notSaved"] or [known.id for known in self.paused() if not self.is_saved(known.id)]
+        if in_ram:
+            raise Difference(f"a drain had answered, and these were not saved: {in_ram}\n{self.server.tail()}")
+
+    def try_snapshot(self, id, content):
+        copy = self.sdk.create(id, timeout=LIFE)
+        self.compare(copy.sandbox_id, content)
+        self.sdk.kill(copy.sandbox_id)
 
     def check(self):
         """All sandboxes and snapshots are there, and no others, with all that they must have."""
@@ -283,8 +333,8 @@ class Rounds:
                     return True
         return False
 
-    def ask(self, method, path, body=None):
-        headers = {"X-API-Key": self.server.key, "Content-Type": "application/json"}
+    def ask(self, method, path, body=None, key=None):
+        headers = {"X-API-Key": key or self.server.key, "Content-Type": "application/json"}
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(self.server.url + path, method=method, headers=headers, data=data)
         with self.opener.open(request, timeout=120) as answer:
@@ -296,6 +346,11 @@ class Rounds:
             self.sdk.delete_snapshot(id)
         for id in self.listed():
             self.sdk.kill(id)
+
+
+def admin_key(server):
+    command = [server.isopod, "--state-dir", str(server.state), "key", "create", "--local", "--scope", "admin"]
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
 
 
 def leftovers(server):

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use common::{Server, has_criu};
 use isopod_client::guest::{Guest, StartProcess};
@@ -257,6 +258,58 @@ async fn a_disk_that_fills_up_while_memory_is_saved_costs_the_snapshot_and_nothi
     let snapshot = sandbox.snapshot(&NewSnapshot::default()).await.unwrap();
     let copy = client.create(NewSandbox::new(snapshot.id.clone())).await.unwrap();
     goes_on(&copy).await;
+    goes_on(&sandbox).await;
+    server.kill();
+
+    let removed = host.isopod().run(&["uninstall", "--yes"]);
+    assert_eq!(removed.code(), 0, "{}", removed.stderr());
+    assert_nothing_left(&host.state());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disk_that_fills_up_during_a_fork_costs_copies_and_nothing_else() {
+    if !has_criu() {
+        return;
+    }
+    let host = Arc::new(SmallHost::new("4G"));
+    let server = Server::start(host.isopod().command(&["serve", "--prepare", "none", "--save-paused-after", "0"]));
+    let client = server.client();
+    let sandbox = memory::create(&client, "base").await;
+    user_of(&sandbox).start(StartProcess::shell(LARGE)).await.unwrap();
+    goes_on(&sandbox).await;
+    let mut refused = 0;
+    for _ in 0..5 {
+        let ended = Arc::new(AtomicBool::new(false));
+        let filling = fill_during_a_save(&host, &ended);
+        let forked = sandbox.fork(2, Some(Duration::from_secs(300))).await;
+        ended.store(true, Ordering::Relaxed);
+        let was_filled = filling.join().unwrap();
+        goes_on(&sandbox).await;
+        host.empty();
+        let copies = forked.unwrap_or_else(|error| vec![Err(error)]);
+        for copy in copies {
+            match copy {
+                Ok(copy) => {
+                    goes_on(&copy).await;
+                    assert!(copy.kill().await.unwrap());
+                }
+                Err(error) => {
+                    assert!(was_filled, "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        assert_eq!(client.list_snapshots(&ListSnapshots::default()).await.unwrap(), []);
+        until("nothing of it is left", async || {
+            let left = memory::executions_in(&host.state());
+            (!left.iter().any(|execution| execution.join("memory").exists())).then_some(())
+        })
+        .await;
+    }
+    assert!(refused > 0, "the disk was never full in time");
+    for copy in sandbox.fork(2, Some(Duration::from_secs(300))).await.unwrap() {
+        goes_on(&copy.unwrap()).await;
+    }
     goes_on(&sandbox).await;
     server.kill();
 
