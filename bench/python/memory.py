@@ -114,9 +114,20 @@ def resumes(megabytes, calls):
     for _ in range(calls):
         sandbox.pause()
         wait_until_saved([sandbox])
+        if ORDERS["packed"]:
+            wait_until_packed()
         times.append(clock(lambda: sandbox.connect(timeout=3000))[0])
     sandbox.kill()
-    RESULTS[f"resume from disk, {megabytes} MB"] = times
+    kind = "compressed memory" if ORDERS["packed"] else "disk"
+    RESULTS[f"resume from {kind}, {megabytes} MB"] = times
+
+
+def wait_until_packed():
+    pages = f"{ORDERS['state']}/homes/serve/boxes/*/memory/images/pages-*.img"
+    deadline = time.monotonic() + 600
+    while glob.glob(pages):
+        assert time.monotonic() < deadline, "its memory was not compressed"
+        time.sleep(0.05)
 
 
 def first_cell(copy):
@@ -159,11 +170,15 @@ def paused(count):
         sandbox.kill()
 
 
-fresh()
-snapshots()
-resumes(32, ORDERS["calls"])
-resumes(300, max(3, ORDERS["calls"] // 5))
-forks(1, ORDERS["calls"])
-forks(20, max(2, ORDERS["calls"] // 10))
-paused(ORDERS["paused"])
+if ORDERS["packed"]:
+    resumes(32, max(3, ORDERS["calls"] // 5))
+    resumes(300, max(3, ORDERS["calls"] // 10))
+else:
+    fresh()
+    snapshots()
+    resumes(32, ORDERS["calls"])
+    resumes(300, max(3, ORDERS["calls"] // 5))
+    forks(1, ORDERS["calls"])
+    forks(20, max(2, ORDERS["calls"] // 10))
+    paused(ORDERS["paused"])
 print(json.dumps(RESULTS))

@@ -17,24 +17,32 @@ use crate::stage::abandon_if_held;
 const PACKAGES: [&str; 2] = ["e2b-code-interpreter==2.11.5", "e2b==2.63.0"];
 /// Seconds until a paused sandbox goes to disk.
 const SAVED_AFTER: &str = "1";
+/// Megabytes of a sandbox whose memory is on disk.
+const MAX_PAUSED: f64 = 1.0;
 const REFERENCE: &str = "create from a template";
 
 pub(crate) async fn measure(binary: &Path, scale: &Scale, report: &mut Report) -> anyhow::Result<()> {
     let criu = std::env::var_os("ISOPOD_CRIU").context("ISOPOD_CRIU is not set; run `cargo xtask setup`")?;
     let venv = tempfile::Builder::new().prefix("isopod-bench-venv-").tempdir()?;
     let python = make_venv(venv.path(), &PACKAGES)?;
-    let state = StateDir::new(binary).with_shared_templates();
-    let results = {
-        let options = ["--prepare", "code-interpreter-v1", "--save-paused-after", SAVED_AFTER];
-        let server = start_ours(binary, &state, &options)?;
-        let orders = json!({ "calls": scale.sdk_calls / 5, "paused": scale.saved, "state": state.path() });
-        drive(&python, "memory.py", &orders, &server.address)?
-    };
-    abandon_if_held(state);
+    let mut results = run(binary, &python, scale, &["--prepare", "code-interpreter-v1"], false)?;
+    results.extend(run(binary, &python, scale, &["--prepare", "none", "--pack-memory-after", "1"], true)?);
     let program = std::fs::read_to_string(scripts().join("holder.py"))?;
     let runc = runc_memory::measure(Path::new(&criu), &program, 32, scale.sdk_calls / 10);
     report.add(&table(&results, &runc, scale.saved)?);
     Ok(())
+}
+
+fn run(binary: &Path, python: &Path, scale: &Scale, options: &[&str], packed: bool) -> anyhow::Result<Results> {
+    let state = StateDir::new(binary).with_shared_templates();
+    let results = {
+        let server = start_ours(binary, &state, &[options, &["--save-paused-after", SAVED_AFTER]].concat())?;
+        let calls = scale.sdk_calls / 5;
+        let orders = json!({ "calls": calls, "paused": scale.saved, "packed": packed, "state": state.path() });
+        drive(python, "memory.py", &orders, &server.address)?
+    };
+    abandon_if_held(state);
+    Ok(results)
 }
 
 fn table(results: &Results, runc: &anyhow::Result<RuncMemory>, paused: usize) -> anyhow::Result<Table> {
@@ -49,6 +57,8 @@ fn table(results: &Results, runc: &anyhow::Result<RuncMemory>, paused: usize) ->
         ("create from a snapshot, 32 MB", None),
         ("resume from disk, 32 MB", Some(130.0)),
         ("resume from disk, 300 MB", Some(400.0)),
+        ("resume from compressed memory, 32 MB", None),
+        ("resume from compressed memory, 300 MB", None),
         ("numpy kernel: fork(1) → first run_code in each", Some(200.0)),
         ("numpy kernel: fork(20) → first run_code in each", Some(1500.0)),
     ];
@@ -75,9 +85,10 @@ fn table(results: &Results, runc: &anyhow::Result<RuncMemory>, paused: usize) ->
     let number = |name: &str| results.get(name).and_then(Value::as_f64).context(name.to_owned());
     table.note(&format!(
         "- Memory of a sandbox with 32 MB of its own: {:.1} MB while it runs, {:.1} MB once it is paused and on disk \
-         (mean of {paused}, page cache not counted).",
+         (mean of {paused}, page cache not counted; target {}).",
         number("running")?,
         number("paused")?,
+        Bound::AtMost(MAX_PAUSED).verdict(number("paused")?),
     ));
     Ok(table)
 }

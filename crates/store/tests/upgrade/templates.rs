@@ -40,6 +40,7 @@ fn build(id: &str, template: &str, status: BuildStatus, tags: &[&str]) -> Build 
         legacy: None,
         node_template: None,
         size: None,
+        memory_size: None,
         reason: None,
         created_at: at(500),
         finished_at: None,
