@@ -39,7 +39,7 @@ pub struct ServeConfig {
     pub outbound: Policy,
     /// Private networks that sandboxes may be allowed to reach.
     pub sandbox_networks: Vec<Cidr>,
-    /// The kernel features that teams may ask for.
+    /// The kernel features that teams may have, and templates whose sandboxes have some without asking.
     pub features: FeatureGrants,
     /// Whether webhooks may go to loopback and private addresses.
     pub allow_internal_webhooks: bool,

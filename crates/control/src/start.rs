@@ -75,7 +75,8 @@ impl Core {
             "reconciled the store and the node"
         );
         let (store, node, limits) = (config.store.clone(), Arc::clone(&fleet.node), config.sandbox_limits);
-        let catalogue = Arc::new(Catalogue::new(store, node, config.builds, limits, stop.clone()));
+        let catalogue =
+            Arc::new(Catalogue::new(store, node, config.builds, limits, config.features.clone(), stop.clone()));
         let background = start_background(config, &fleet, stop);
         Ok(Self { fleet, catalogue, background, journal: journal_writer })
     }

@@ -83,18 +83,34 @@ pub enum FeatureError {
     FuseWithMounts,
 }
 
-/// What the operator lets teams have, by their id.
+/// What the operator lets teams have, by their id, and what sandboxes of some templates have without asking.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FeatureGrants(BTreeMap<String, KernelFeatures>);
+pub struct FeatureGrants {
+    teams: BTreeMap<String, KernelFeatures>,
+    /// By a template's name or id.
+    templates: BTreeMap<String, KernelFeatures>,
+}
 
 impl FeatureGrants {
     /// Reads the operator's settings: names of features by team, where `*` means every team.
     pub fn parse(teams: &BTreeMap<String, Vec<String>>) -> Result<Self, FeatureError> {
-        let parse = |(team, names): (&String, &Vec<String>)| {
-            let features = names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
-            Ok((team.clone(), features))
-        };
-        teams.iter().map(parse).collect::<Result<_, _>>().map(Self)
+        Ok(Self { teams: parse_each(teams)?, templates: BTreeMap::new() })
+    }
+
+    /// Adds the operator's settings of templates: names of features by a template's name or id.
+    pub fn with_templates(self, templates: &BTreeMap<String, Vec<String>>) -> Result<Self, FeatureError> {
+        Ok(Self { templates: parse_each(templates)?, ..self })
+    }
+
+    /// What a team's sandboxes of a template with these names have, as the metadata that would ask for it. `None` for nothing.
+    /// What the team may not have is left out: its template may have the name by chance.
+    pub fn of_template<'a>(&self, team: &str, names: impl IntoIterator<Item = &'a str>) -> Option<String> {
+        let given: Vec<KernelFeatures> =
+            names.into_iter().filter_map(|name| self.templates.get(name).copied()).collect();
+        let has = |feature| given.iter().any(|features| features.has(feature)) && self.has(team, feature);
+        let granted = KernelFeature::NAMES.iter().filter(|(_, feature)| has(*feature)).map(|(name, _)| *name);
+        let granted: Vec<&str> = granted.collect();
+        (!granted.is_empty()).then(|| granted.join(","))
     }
 
     /// What the metadata of a team's new sandbox asks for, if the team may have all of it.
@@ -109,8 +125,16 @@ impl FeatureGrants {
     }
 
     fn has(&self, team: &str, feature: KernelFeature) -> bool {
-        [team, EVERY_TEAM].iter().filter_map(|team| self.0.get(*team)).any(|features| features.has(feature))
+        [team, EVERY_TEAM].iter().filter_map(|team| self.teams.get(*team)).any(|features| features.has(feature))
     }
+}
+
+fn parse_each(settings: &BTreeMap<String, Vec<String>>) -> Result<BTreeMap<String, KernelFeatures>, FeatureError> {
+    let parse = |(key, names): (&String, &Vec<String>)| {
+        let features = names.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
+        Ok((key.clone(), features))
+    };
+    settings.iter().map(parse).collect()
 }
 
 /// Whether the metadata of a new sandbox asks for `/dev/fuse`, be it granted or not.
@@ -154,8 +178,25 @@ mod tests {
     }
 
     #[test]
+    fn a_template_gives_its_sandboxes_what_their_team_may_have() {
+        let templates = BTreeMap::from([
+            ("browser".to_owned(), vec!["userns".to_owned()]),
+            ("t1".to_owned(), vec!["fuse".to_owned(), "userns".to_owned()]),
+        ]);
+        let some = grants(&[("a", "userns,fuse"), ("b", "fuse")]).with_templates(&templates).unwrap();
+        assert_eq!(some.of_template("a", ["browser"]).as_deref(), Some("userns"));
+        assert_eq!(some.of_template("a", ["t1", "browser"]).as_deref(), Some("userns,fuse"));
+        assert_eq!(some.of_template("b", ["t1", "browser"]).as_deref(), Some("fuse"));
+        for (team, name) in [("b", "browser"), ("c", "t1"), ("a", "other")] {
+            assert_eq!(some.of_template(team, [name]), None, "{team} {name}");
+        }
+    }
+
+    #[test]
     fn settings_name_features_that_exist() {
         let wrong = BTreeMap::from([("a".to_owned(), vec!["bpf".to_owned()])]);
-        assert_eq!(FeatureGrants::parse(&wrong), Err(FeatureError::Unknown("bpf".to_owned())));
+        let unknown = Err(FeatureError::Unknown("bpf".to_owned()));
+        assert_eq!(FeatureGrants::parse(&wrong), unknown);
+        assert_eq!(FeatureGrants::default().with_templates(&wrong), unknown);
     }
 }

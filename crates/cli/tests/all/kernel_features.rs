@@ -1,5 +1,7 @@
 //! Parts of the kernel that a sandbox has only if it is allowed to: programs that need them, and that others go without.
 
+use crate::served::Served;
+
 use isopod_testkit::{Platform, StateDir, spec};
 use isopod_wire::KernelFeatures;
 use isopod_wire::node::{NodeApi, PauseMode, SandboxSpec};
@@ -30,6 +32,24 @@ fn a_sandbox_has_neither_unless_it_is_allowed_to() {
     let unknown = state.isopod().run(&["run", "--allow", "bpf", "--", "true"]);
     assert_eq!(unknown.code(), 2);
     assert!(unknown.stderr().contains("there are userns and fuse"), "{}", unknown.stderr());
+    state.assert_nothing_left();
+}
+
+/// The operator lists a template. Code that knows nothing of features then has them, and a client can do without.
+#[test]
+fn sandboxes_of_a_listed_template_have_its_features_without_asking() {
+    let (state, settings) = (StateDir::new(BINARY), tempfile::NamedTempFile::new().unwrap());
+    let lists = "[sandbox.allow]\n'*' = ['userns']\n[sandbox.allow_templates]\nbase = ['userns']\n";
+    std::fs::write(settings.path(), lists).unwrap();
+    let config = settings.path().to_str().unwrap();
+    let server = Served::start(&state, &["--listen", "127.0.0.1:0", "--config", config]);
+    let tried = "unshare --user true && echo yes || echo no";
+    for (options, expected) in [(&[][..], "yes\n"), (&["--metadata", "isopod.allow="][..], "no\n")] {
+        let id = server.create(options);
+        assert_eq!(server.run(&["exec", &id, "--", "sh", "-c", tried]).ok(), expected, "{options:?}");
+    }
+    server.run(&["kill", "--all"]).ok();
+    server.stop();
     state.assert_nothing_left();
 }
 

@@ -82,7 +82,7 @@ fn attach_default(workspace: &Workspace, wanted: &mut NewSandbox, base_path: Opt
     let names = [Some(wanted.template.id.as_str()), wanted.template.alias.as_deref()];
     let names: Vec<&str> = names.into_iter().flatten().collect();
     let default = workspace.default_mounts().execution_of(&wanted.team.0, &names);
-    let default = default.filter(|id| is_workspace_id(id) && !isopod_wire::asks_for_fuse(&wanted.metadata));
+    let default = default.filter(|id| is_workspace_id(id) && !isopod_wire::asks_for_fuse(&wanted.all_metadata()));
     let Some(id) = default else { return false };
     wanted.env.entry(BASE_PATH.to_owned()).or_insert_with(|| workspace.base_path().to_owned());
     wanted.env.entry(EXECUTION_ID.to_owned()).or_insert_with(|| id.clone());

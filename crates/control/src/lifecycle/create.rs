@@ -48,10 +48,14 @@ pub struct NewSandbox {
 }
 
 impl NewSandbox {
-    /// The metadata of the sandbox. One from a snapshot has the kernel features of the snapshot's source, so it is recorded
-    /// as if it had asked for them: the team must be allowed to have them, also at every resume.
-    fn all_metadata(&self) -> BTreeMap<String, String> {
+    /// The metadata of the sandbox. One from a snapshot has the kernel features of the snapshot's source, and one that names
+    /// none has those that the operator gives its template. It is recorded as if it had asked for them: the team must be
+    /// allowed to have them, also at every resume.
+    pub(crate) fn all_metadata(&self) -> BTreeMap<String, String> {
         let mut metadata = self.metadata.clone();
+        if let Some(features) = &self.template.features {
+            metadata.entry(ALLOW.to_owned()).or_insert_with(|| features.clone());
+        }
         if let Some(features) = self.template.snapshot.as_ref().and_then(|snapshot| snapshot.features.clone()) {
             metadata.insert(ALLOW.to_owned(), features);
         }

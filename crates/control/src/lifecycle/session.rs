@@ -92,7 +92,7 @@ impl NewSandbox {
             && row.allow_internet == self.allow_internet
             && row.network == self.network
             && row.volume_mounts == self.volume_mounts
-            && row.metadata.get(ALLOW) == self.metadata.get(ALLOW)
+            && row.metadata.get(ALLOW) == self.all_metadata().get(ALLOW)
             && row.access_token.is_some() == self.secure;
         if is_same { Ok(()) } else { Err(CreateRefusal::SessionDiffers(row.template.clone())) }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use isopod_store::secrets::new_template_id;
 use isopod_store::{Build, BuildStatus, Resource, SandboxRow, Store, StoreError, TeamId, Template, TemplateKind};
 use isopod_wire::node::NodeApi;
-use isopod_wire::{Limits, SnapshotId};
+use isopod_wire::{FeatureGrants, Limits, SnapshotId};
 use tokio_util::sync::CancellationToken;
 
 use super::builds::Builds;
@@ -24,6 +24,8 @@ pub struct Catalogue {
     pub(crate) node: Arc<dyn NodeApi>,
     /// For templates without limits of their own.
     pub(crate) default_limits: Limits,
+    /// What the operator gives sandboxes of some templates.
+    features: FeatureGrants,
 }
 
 /// A template that a sandbox can be created from.
@@ -36,6 +38,8 @@ pub struct UsableTemplate {
     /// Its name on the node.
     pub(crate) node_template: NodeTemplate,
     pub limits: Limits,
+    /// The kernel features that the operator gives its sandboxes, if they do not ask for any themselves.
+    pub(crate) features: Option<String>,
     /// What sandboxes start from instead of the template's files.
     pub(crate) snapshot: Option<SnapshotStart>,
 }
@@ -61,6 +65,7 @@ impl UsableTemplate {
             node_template: NodeTemplate(node_template),
             limits: source.limits,
             // The copy asks for the features itself: it has the source's metadata.
+            features: None,
             snapshot: Some(SnapshotStart { id: snapshot, has_memory, features: None }),
         }
     }
@@ -119,6 +124,7 @@ impl Catalogue {
         node: Arc<dyn NodeApi>,
         build_limits: BuildLimits,
         default_limits: Limits,
+        features: FeatureGrants,
         stop: CancellationToken,
     ) -> Self {
         let builds = Builds::new(store.clone(), Arc::clone(&node), build_limits, stop);
@@ -129,6 +135,7 @@ impl Catalogue {
             store,
             node,
             default_limits,
+            features,
         }
     }
 
@@ -136,18 +143,18 @@ impl Catalogue {
     pub async fn usable(&self, team: &TeamId, asked: &str) -> Result<UsableTemplate, FindError> {
         let reference = Reference::parse(asked)?;
         let Some(template) = self.look_up(team, asked, &reference).await? else {
-            return self.built_in(&reference).await.ok_or_else(|| FindError::NotFound(asked.to_owned()));
+            return self.built_in(team, &reference).await.ok_or_else(|| FindError::NotFound(asked.to_owned()));
         };
         match self.tagged(&template, &reference).await {
-            Ok(build) => Ok(self.usable_build(template, build)),
+            Ok(build) => Ok(self.usable_build(team, template, build)),
             // A requested but never built template does not hide a built-in one with the same name.
-            Err(error) => self.built_in(&reference).await.ok_or(error),
+            Err(error) => self.built_in(team, &reference).await.ok_or(error),
         }
     }
 
     /// Returns a built-in template: it has no namespace, and no tag but the default one. The node's ids of built
     /// templates are not names of built-in ones.
-    async fn built_in(&self, reference: &Reference) -> Option<UsableTemplate> {
+    async fn built_in(&self, team: &TeamId, reference: &Reference) -> Option<UsableTemplate> {
         let is_plain = reference.namespace.is_none() && reference.tag() == super::DEFAULT_TAG;
         if !is_plain || !self.is_built_in(&reference.name).await {
             return None;
@@ -157,6 +164,7 @@ impl Catalogue {
             alias: None,
             node_template: NodeTemplate(reference.name.clone()),
             limits: self.default_limits,
+            features: self.features.of_template(&team.0, [reference.name.as_str()]),
             snapshot: None,
         })
     }
@@ -219,8 +227,9 @@ impl Catalogue {
         self.store.ensure_template(team, name, &new_template_id()).await
     }
 
-    fn usable_build(&self, template: Template, build: Build) -> UsableTemplate {
+    fn usable_build(&self, team: &TeamId, template: Template, build: Build) -> UsableTemplate {
         UsableTemplate {
+            features: self.features_of(team, &template),
             alias: template.names.first().cloned(),
             id: template.id,
             node_template: NodeTemplate(build.node_template.unwrap_or_default()),
@@ -231,6 +240,14 @@ impl Catalogue {
                 features: source.features,
             }),
         }
+    }
+
+    /// The operator means templates of the team's own: another team chooses the names of those that it publishes. A sandbox
+    /// from a snapshot has what the snapshot's source had.
+    fn features_of(&self, team: &TeamId, template: &Template) -> Option<String> {
+        let is_own = template.team == *team && template.kind == TemplateKind::Built;
+        let names = template.names.iter().chain([&template.id]).map(String::as_str);
+        is_own.then(|| self.features.of_template(&team.0, names)).flatten()
     }
 
     async fn look_up(&self, team: &TeamId, asked: &str, reference: &Reference) -> Result<Option<Template>, FindError> {

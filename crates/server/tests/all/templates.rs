@@ -2,11 +2,13 @@
 
 use crate::support;
 
+use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use http::Method;
+use isopod_wire::FeatureGrants;
 use isopod_wire::build::{BuildFrom, BuildInstruction, BuildSource};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -257,6 +259,47 @@ fn zeros(size: usize) -> Vec<u8> {
     header.set_mode(0o644);
     archive.append_data(&mut header, "zeros", std::io::repeat(0).take(size as u64)).unwrap();
     archive.into_inner().unwrap().finish().unwrap()
+}
+
+/// Of built-in templates and of a team's own, and only as far as the team may have them.
+#[tokio::test]
+async fn sandboxes_of_templates_that_the_operator_lists_have_kernel_features_without_asking() {
+    let start = |team: &'static str| {
+        Server::start_with(move |config| {
+            let userns = |name: &str| (name.to_owned(), vec!["userns".to_owned()]);
+            let templates = BTreeMap::from(["base", "browser"].map(userns));
+            let granted = FeatureGrants::parse(&BTreeMap::from([userns(team)])).unwrap();
+            config.control.features = granted.with_templates(&templates).unwrap();
+        })
+    };
+    let server = start("*").await;
+    let (client, other) = (&server.client, server.other_team().await);
+    let (asked, _) = build(client, json!({ "name": "browser" }), steps(&["echo"])).await;
+    build(client, json!({ "name": "plain" }), steps(&["echo plain"])).await;
+    let published = client.call(Method::PATCH, "/v2/templates/browser", &[], Some(json!({ "public": true }))).await;
+    assert_eq!(published.status, 200, "{published:?}");
+    let has_userns = async |server: &Server, client: &Client, template: &str, metadata: Value| {
+        let made = client.post("/v2/sandboxes", json!({ "templateID": template, "metadata": metadata })).await;
+        assert_eq!(made.status, 201, "{made:?}");
+        server.node.spec_of(made.json["sandboxID"].as_str().unwrap()).unwrap().features.userns
+    };
+    let id = asked["templateID"].as_str().unwrap();
+    for template in ["base", "browser", id] {
+        assert!(has_userns(&server, client, template, json!({})).await, "{template}");
+        assert!(!has_userns(&server, client, template, json!({ "isopod.allow": "" })).await, "{template}");
+    }
+    assert!(!has_userns(&server, client, "plain", json!({})).await);
+    assert!(has_userns(&server, &other, "base", json!({})).await);
+    assert!(!has_userns(&server, &other, "browser", json!({})).await, "another team has chosen that name");
+
+    let session = json!({ "templateID": "base", "metadata": { "isopod.session": "s" } });
+    let first = server.create(session.clone()).await;
+    assert_eq!(server.create(session).await, first);
+    let detail = client.get(&format!("/sandboxes/{first}")).await.json;
+    assert_eq!(detail["metadata"]["isopod.allow"], "userns");
+
+    let strict = start("somebody-else").await;
+    assert!(!has_userns(&strict, &strict.client, "base", json!({})).await);
 }
 
 /// A missing template is a clear 404. Another team's is refused or not found.

@@ -99,6 +99,8 @@ pub(super) struct SandboxTable {
     pub(super) networks: Vec<String>,
     /// Features of the kernel by team, or by `*` for all.
     allow: BTreeMap<String, Vec<String>>,
+    /// Features of the kernel that sandboxes of a template have without asking, by its name or id.
+    allow_templates: BTreeMap<String, Vec<String>>,
     cpus: Option<f64>,
     #[serde(deserialize_with = "size")]
     memory: Option<Bytes>,
@@ -304,7 +306,8 @@ impl SandboxTable {
         if let Some(hours) = self.max_lifetime_hours {
             config.control.max_lifetime = whole_hours(hours);
         }
-        config.control.features = FeatureGrants::parse(&self.allow).context("sandbox.allow")?;
+        let granted = FeatureGrants::parse(&self.allow).context("sandbox.allow")?;
+        config.control.features = granted.with_templates(&self.allow_templates).context("sandbox.allow_templates")?;
         config.control.sandbox_limits.check().context("the limits for sandboxes are not acceptable")
     }
 }
