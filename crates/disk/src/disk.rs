@@ -9,6 +9,7 @@ use isopod_wire::Bytes;
 
 use crate::blocks;
 use crate::choose::{Chosen, choose};
+use crate::copy::{Amount, TreeCopy};
 use crate::error::{Context, DiskError, NoLimit};
 use crate::image::{self, Image, Unmounted};
 use crate::kind::DiskKind;
@@ -49,6 +50,15 @@ impl Area {
     }
 }
 
+/// The copy of an area that [`Disk::begin_copy`] has begun.
+#[derive(Debug)]
+pub struct Copying {
+    from: AreaName,
+    to: AreaName,
+    /// `None` if everything is copied at the end.
+    files: Option<TreeCopy>,
+}
+
 impl Disk {
     /// Opens the disk of a state directory. Creates the disk and the directory if they do not exist.
     pub fn open(state_dir: &Path, options: &DiskOptions) -> Result<Self, DiskError> {
@@ -85,12 +95,26 @@ impl Disk {
         Ok(Area { path: self.places.path_of(&name) })
     }
 
-    /// Creates an area that has the present content of another one, and no limit. On btrfs this takes a moment, and the two
-    /// share what neither of them changes. Elsewhere the files are copied.
+    /// Creates an area that has the present content of another one, which is not in use, and no limit. On btrfs this takes a
+    /// moment, and the two share what neither of them changes. Elsewhere the files are copied.
     pub fn copy_area(&self, from: &str, to: &str) -> Result<Area, DiskError> {
         let (from, to) = (AreaName::parse(from)?, AreaName::parse(to)?);
-        self.areas.copy(&self.places, &from, &to)?;
+        self.areas.finish_copy(&self.places, &from, &to, None)?;
         Ok(Area { path: self.places.path_of(&to) })
+    }
+
+    /// Begins to copy an area that programs may be using: copies what none of them is changing, where that takes time. It may
+    /// take as long as a minute. If the copy is not finished, [`Disk::remove_area`] removes what there is of it.
+    pub fn begin_copy(&self, from: &str, to: &str) -> Result<Copying, DiskError> {
+        let (from, to) = (AreaName::parse(from)?, AreaName::parse(to)?);
+        let files = self.areas.begin_copy(&self.places, &from, &to)?;
+        Ok(Copying { from, to, files })
+    }
+
+    /// Copies the rest, while programs must not change anything. Returns how much that was.
+    pub fn finish_copy(&self, copying: Copying) -> Result<Amount, DiskError> {
+        let Copying { from, to, files } = copying;
+        self.areas.finish_copy(&self.places, &from, &to, files)
     }
 
     /// The existing area of this name, for example after a restart.

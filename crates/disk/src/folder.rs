@@ -9,6 +9,10 @@ use rustix::io::Errno;
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
+/// Neither through a symbolic link nor into another mount.
+pub(super) const STAY_BELOW: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
+
 /// One name in a directory, and whether it may itself be a directory.
 pub(super) struct Entry {
     pub(super) name: CString,
@@ -23,14 +27,18 @@ pub(super) fn open_path(path: &std::path::Path) -> io::Result<OwnedFd> {
 /// Opens the directory `name` directly below `parent`. Fails with ELOOP or ENOTDIR if it is something else, and with
 /// EXDEV if another file system is mounted there.
 pub(super) fn open_below<P: rustix::path::Arg + Copy>(parent: impl AsFd, name: P) -> Result<OwnedFd, Errno> {
-    let flags = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    match rustix::fs::openat2(&parent, name, DIRECTORY, Mode::empty(), flags) {
+    match open_as_is(&parent, name) {
         Err(Errno::ACCESS) => {
-            make_readable(&parent, name, flags)?;
-            rustix::fs::openat2(&parent, name, DIRECTORY, Mode::empty(), flags)
+            make_readable(&parent, name, STAY_BELOW)?;
+            open_as_is(&parent, name)
         }
         other => other,
     }
+}
+
+/// As [`open_below`], but never changes the directory to be able to read it.
+pub(super) fn open_as_is<P: rustix::path::Arg>(parent: impl AsFd, name: P) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat2(&parent, name, DIRECTORY, Mode::empty(), STAY_BELOW)
 }
 
 /// A directory with mode 0000 cannot be read even by its owner without CAP_DAC_OVERRIDE. The mode is changed through a
@@ -44,7 +52,7 @@ fn make_readable<P: rustix::path::Arg + Copy>(parent: impl AsFd, name: P, flags:
 }
 
 /// Creates the directory, accessible only to root, if it does not exist.
-pub(super) fn ensure_below(parent: impl AsFd, name: &str) -> io::Result<OwnedFd> {
+pub(super) fn ensure_below<P: rustix::path::Arg + Copy>(parent: impl AsFd, name: P) -> io::Result<OwnedFd> {
     match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
         Ok(()) | Err(Errno::EXIST) => Ok(open_below(parent, name)?),
         Err(errno) => Err(errno.into()),

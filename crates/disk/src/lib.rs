@@ -15,6 +15,7 @@
 
 mod blocks;
 mod choose;
+mod copy;
 mod disk;
 mod error;
 mod folder;
@@ -36,7 +37,8 @@ mod tree;
 mod usage;
 mod watch;
 
-pub use disk::{Area, Disk};
+pub use copy::Amount;
+pub use disk::{Area, Copying, Disk};
 pub use error::{DiskError, NoLimit, is_disk_full};
 pub use kind::DiskKind;
 pub use name::{AreaName, NameError};

@@ -3,12 +3,12 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use isopod_wire::Bytes;
 use rustix::io::Errno;
 
+use super::copy::{Amount, TreeCopy};
 use super::error::{Context, DiskError, NoLimit};
 use super::folder;
 use super::name::AreaName;
@@ -21,12 +21,35 @@ pub(super) trait Areas: Send + Sync {
     fn set_limit(&self, places: &Places, name: &AreaName, limit: Option<Bytes>) -> Result<(), DiskError>;
     fn usage(&self, places: &Places, name: &AreaName) -> Result<Usage, DiskError>;
     fn remove(&self, places: &Places, name: &AreaName) -> Result<(), DiskError>;
-    /// Creates an area without a limit that has the present content of another one.
-    fn copy(&self, places: &Places, from: &AreaName, to: &AreaName) -> Result<(), DiskError> {
+    /// Creates an area without a limit, and copies what it can of another one that is in use. `None` if that would be of no
+    /// use.
+    fn begin_copy(&self, places: &Places, from: &AreaName, to: &AreaName) -> Result<Option<TreeCopy>, DiskError> {
+        let most = self.usage(places, from)?.used.map_or(u64::MAX, |used| used.0);
         self.create(places, to, None)?;
-        let copied = copy_files(&places.path_of(from), &places.path_of(to)).doing_area("copy", from.as_str());
-        if copied.is_err() {
+        let begun = open_copy(places, from, to).and_then(|mut copy| {
+            copy.copy_settled(most).doing_area("copy", from.as_str())?;
+            Ok(Some(copy))
+        });
+        if begun.is_err() {
             // The caller gets the reason. What is left is an area that can be removed later.
+            self.remove(places, to).ok();
+        }
+        begun
+    }
+    /// Completes a copy, or makes all of it. Nothing may change the source meanwhile.
+    fn finish_copy(
+        &self,
+        places: &Places,
+        from: &AreaName,
+        to: &AreaName,
+        begun: Option<TreeCopy>,
+    ) -> Result<Amount, DiskError> {
+        if begun.is_none() {
+            self.create(places, to, None)?;
+        }
+        let copied = begun.map_or_else(|| open_copy(places, from, to), Ok);
+        let copied = copied.and_then(|copy| copy.complete().doing_area("copy", from.as_str()));
+        if copied.is_err() {
             self.remove(places, to).ok();
         }
         copied
@@ -35,18 +58,8 @@ pub(super) trait Areas: Send + Sync {
     fn no_limit(&self) -> Option<&NoLimit>;
 }
 
-/// With owners, times and all extended attributes, in which overlays keep what they know of their layers. Shares the blocks
-/// where the file system can.
-fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
-    let copied = Command::new("cp")
-        .args(["--archive", "--reflink=auto", "--one-file-system", "--no-target-directory", "--"])
-        .args([from, to])
-        .stdin(Stdio::null())
-        .output()?;
-    match copied.status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(String::from_utf8_lossy(&copied.stderr).trim().to_owned())),
-    }
+fn open_copy(places: &Places, from: &AreaName, to: &AreaName) -> Result<TreeCopy, DiskError> {
+    TreeCopy::new(places.open_area(from)?, places.open_area(to)?).doing_area("copy", from.as_str())
 }
 
 /// The directories, kept open. Their paths are never looked up again, so changes above them have no effect.

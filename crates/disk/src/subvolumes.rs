@@ -11,6 +11,7 @@ use std::sync::Mutex;
 use isopod_wire::Bytes;
 use rustix::fs::Mode;
 
+use super::copy::{Amount, TreeCopy};
 use super::error::{Context, DiskError, NoLimit};
 use super::name::AreaName;
 use super::places::{Areas, Places};
@@ -113,9 +114,20 @@ impl Areas for Subvolumes {
         Ok(())
     }
 
-    fn copy(&self, places: &Places, from: &AreaName, to: &AreaName) -> Result<(), DiskError> {
+    fn begin_copy(&self, _: &Places, _: &AreaName, _: &AreaName) -> Result<Option<TreeCopy>, DiskError> {
+        Ok(None)
+    }
+
+    fn finish_copy(
+        &self,
+        places: &Places,
+        from: &AreaName,
+        to: &AreaName,
+        _: Option<TreeCopy>,
+    ) -> Result<Amount, DiskError> {
         let source = open_subvolume(places, from)?;
-        btrfs::snapshot_subvolume(source.as_fd(), places.areas(), to.as_str()).doing_area("copy", from.as_str())
+        btrfs::snapshot_subvolume(source.as_fd(), places.areas(), to.as_str()).doing_area("copy", from.as_str())?;
+        Ok(Amount::default())
     }
 
     fn no_limit(&self) -> Option<&NoLimit> {

@@ -7,6 +7,7 @@
 pub mod btrfs;
 pub mod cred;
 mod ioctl;
+pub mod lease;
 pub mod loop_device;
 pub mod mount;
 pub mod ns;
