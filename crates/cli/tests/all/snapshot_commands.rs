@@ -7,6 +7,7 @@ use crate::common::has_criu;
 use crate::served;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use isopod_testkit::{Finished, StateDir};
 use serde_json::{Value, json};
@@ -117,6 +118,61 @@ fn a_snapshot_of_the_files_keeps_no_program() {
     assert_eq!((program(&server, &copy), sh(&server, &copy, "cat file").ok()), (String::new(), "kept\n".to_owned()));
     server.run(&["snapshot", "rm", "files"]).ok();
     finish(server, &state);
+}
+
+/// All programs of this host except the one that formats the disk image, so that sandboxes write to plain directories.
+fn programs_without_image(place: &Path) {
+    let path = std::env::var_os("PATH").unwrap();
+    for directory in std::env::split_paths(&path) {
+        let Ok(programs) = std::fs::read_dir(directory) else { continue };
+        for program in programs.map(Result::unwrap).filter(|program| program.file_name() != "mkfs.btrfs") {
+            // The first one of a name is the one that counts.
+            let _ = std::os::unix::fs::symlink(program.path(), place.join(program.file_name()));
+        }
+    }
+}
+
+/// Writes a line and its number to a file that stays open, until the file `enough` is there.
+const WRITER: &str = "i=0; exec 3>>lines; echo ready > ready; \
+    while [ ! -e enough ]; do i=$((i + 1)); echo line $i >&3; echo $i > last; done; echo $i > done";
+
+#[test]
+fn a_snapshot_on_a_disk_without_snapshots_has_files_and_memory_of_one_moment() {
+    if !has_criu() {
+        return;
+    }
+    let (state, programs) = (StateDir::new(BINARY), tempfile::tempdir().unwrap());
+    programs_without_image(programs.path());
+    let options = ["serve", "--pool-ready", "1", "--pool-prepared", "1", "--listen", "127.0.0.1:0"];
+    let mut command = state.isopod().command(&options);
+    command.env("PATH", programs.path());
+    let server = Served::start_command(&state, command);
+    let id = server.create(&[]);
+    let prepare = "head -c 30000000 /dev/urandom > large && ln large linked && ln -s large link && \
+        mkdir one && echo kept > one/file && md5sum large > sum";
+    sh(&server, &id, prepare).ok();
+    let writer = format!("setsid --fork sh -c '{WRITER}' < /dev/null > /dev/null 2>&1; until [ -e ready ]; do :; done");
+    sh(&server, &id, &writer).ok();
+    server.run(&["snapshot", "create", &id, "--name", "kept"]).ok();
+
+    let check = "md5sum --check --status sum && [ linked -ef large ] && [ link -ef large ] && \
+        cat one/file && touch enough && until [ -e done ]; do :; done && [ $(wc -l < lines) = $(cat done) ] && \
+        [ \"$(tail -n 1 lines)\" = \"line $(cat done)\" ] && echo whole";
+    let copy = server.create(&["--template", "kept"]);
+    assert_eq!(sh(&server, &copy, check).ok(), "kept\nwhole\n", "no line is missing or twice in the copy");
+    assert_eq!(sh(&server, &id, check).ok(), "kept\nwhole\n", "nor in the source");
+    sh(&server, &id, "rm -r large linked one && echo broken > one").ok();
+    server.run(&["rollback", &id, "kept"]).ok();
+    assert_eq!(sh(&server, &id, check).ok(), "kept\nwhole\n", "nor after a rollback");
+    let forked = server.run(&["fork", &copy, "-n", "2", "--timeout", "60"]).ok();
+    for one in forked.lines() {
+        assert_eq!(sh(&server, one, "md5sum --check --status sum && cat one/file").ok(), "kept\n");
+    }
+    server.run(&["snapshot", "rm", "kept"]).ok();
+    server.run(&["kill", "--all"]).ok();
+    let log = server.stop_and_read_log();
+    assert!(log.contains("sandboxes write to a plain directory"), "{log}");
+    state.assert_nothing_left();
 }
 
 #[test]

@@ -11,9 +11,10 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use isopod_checkpoint::{MEMORY, Saved};
+use isopod_disk::{Amount, Copying};
 use isopod_wire::node::{Incarnation, NodeError, NodeSnapshot, NodeState, SnapshotKind};
 use isopod_wire::{Bytes, SnapshotId};
 
@@ -23,6 +24,9 @@ use crate::disposal::{Remains, dispose};
 use crate::record::{Record, SnapshotRecord, random_execution_id};
 use crate::state::make_private_directory;
 use crate::template::Template;
+
+/// A copy that takes longer while the sandbox runs does not end by itself.
+const MAX_COPY_TIME: Duration = Duration::from_secs(120);
 
 /// A complete snapshot.
 #[derive(Clone, Debug)]
@@ -151,16 +155,17 @@ impl Sandboxes {
     ) -> Result<Record, NodeError> {
         let what = "take a snapshot of";
         record.save(directory).map_err(|error| failed(sandbox, what, error))?;
+        let copying = self.begin_copy(inner, &record).await.map_err(|error| failed(sandbox, what, error))?;
         if with_memory {
             let saving = self.save_processes(sandbox, inner, directory.join(MEMORY), false).await?;
-            let copied = self.copy_frozen_layer(sandbox, inner, &record).await;
+            let copied = self.copy_frozen_layer(sandbox, inner, copying).await;
             saving.go_on().await;
             inner.record.saving = false;
             save(sandbox, inner, what)?;
             copied?;
             record.state = NodeState::Saved;
         } else {
-            self.copy_frozen_layer(sandbox, inner, &record).await?;
+            self.copy_frozen_layer(sandbox, inner, copying).await?;
             record.state = NodeState::Stopped;
         }
         if record.snapshot.is_some() {
@@ -169,8 +174,20 @@ impl Sandboxes {
         Ok(record)
     }
 
+    /// Copies what it can of the writable layer while the sandbox runs. Its programs must not be able to hold this up for
+    /// good, because nothing else can be done with the sandbox meanwhile.
+    async fn begin_copy(&self, inner: &Inner, record: &Record) -> std::io::Result<Copying> {
+        let (Some(from), Some(to)) = (inner.record.area.clone(), record.area.clone()) else {
+            return Err(std::io::ErrorKind::NotFound.into());
+        };
+        let provisioner = Arc::clone(&self.provisioner);
+        let begun = tokio::task::spawn_blocking(move || provisioner.host.disk.begin_copy(&from, &to));
+        let begun = tokio::time::timeout(MAX_COPY_TIME, begun).await??;
+        begun.map_err(std::io::Error::other)
+    }
+
     /// Frozen, because a process that is only stopped can have itself continued, and change files while they are copied.
-    async fn copy_frozen_layer(&self, sandbox: &Sandbox, inner: &Inner, record: &Record) -> Result<(), NodeError> {
+    async fn copy_frozen_layer(&self, sandbox: &Sandbox, inner: &Inner, copying: Copying) -> Result<(), NodeError> {
         let what = "take a snapshot of";
         let Some(processes) = &inner.processes else {
             return Err(NodeError::NotFound(sandbox.incarnation.clone()));
@@ -178,18 +195,17 @@ impl Sandboxes {
         let cgroup = processes.cgroup.clone();
         let frozen = tokio::task::spawn_blocking(move || cgroup.freeze()).await;
         frozen.map_err(|error| failed(sandbox, what, error))?.map_err(|error| failed(sandbox, what, error))?;
-        let copied = self.copy_layer(inner, record).await;
+        let copied = self.finish_copy(sandbox, copying).await;
         processes.cgroup.thaw().map_err(|error| failed(sandbox, what, error))?;
         copied.map_err(|error| failed(sandbox, what, error))
     }
 
-    async fn copy_layer(&self, inner: &Inner, record: &Record) -> std::io::Result<()> {
-        let (Some(from), Some(to)) = (inner.record.area.clone(), record.area.clone()) else {
-            return Err(std::io::ErrorKind::NotFound.into());
-        };
+    async fn finish_copy(&self, sandbox: &Sandbox, copying: Copying) -> std::io::Result<()> {
         let provisioner = Arc::clone(&self.provisioner);
-        let copied = tokio::task::spawn_blocking(move || provisioner.host.disk.copy_area(&from, &to)).await;
-        copied.map_err(std::io::Error::other)?.map(drop).map_err(std::io::Error::other)
+        let copied = tokio::task::spawn_blocking(move || provisioner.host.disk.finish_copy(copying)).await?;
+        let Amount { files, bytes } = copied.map_err(std::io::Error::other)?;
+        tracing::debug!(incarnation = %sandbox.incarnation, files, bytes, "copied while the sandbox stood still");
+        Ok(())
     }
 
     /// Writes everything to disk. The record is last: with it, the snapshot is there.
