@@ -17,12 +17,14 @@ mod execution_claim;
 mod lenient;
 mod params;
 mod peer;
+mod per_team_limit;
 pub mod query;
 mod receipt;
 mod reply_budget;
 mod routes;
 mod rule;
 mod stalled;
+mod upload;
 
 pub use actions::Actions;
 pub use answers::{
@@ -38,7 +40,9 @@ pub use error::{ApiError, with_fallbacks};
 pub use execution_claim::{claimed_execution, known_execution};
 pub use params::{NoParams, Param, QueryParams};
 pub use peer::{Peer, scheme_of};
+pub use per_team_limit::{PerTeamLimit, TeamPermit};
 pub use receipt::{Receipt, until_answered};
 pub use routes::{Endpoint, Routes, any, delete, get, head, patch, post, put};
 pub use rule::{DeclaredRoute, Needs, Rule, changes, reads, refuses};
 pub use stalled::TimeoutBody;
+pub use upload::Upload;

@@ -29,6 +29,7 @@ mod processes;
 mod restore;
 mod save;
 mod saved;
+mod saved_memory;
 mod trial;
 
 use std::io;
@@ -44,6 +45,7 @@ pub use processes::wait_until_untraced;
 pub use restore::{Restore, Stopped, go_on, restore};
 pub use save::{NoteStopped, Save, Saving, save};
 pub use saved::{MEMORY, Saved};
+pub use saved_memory::{ForRestore, SavedMemory};
 pub use trial::{TrialProgram, TrialProgramError};
 
 /// Why memory could not be saved or restored.

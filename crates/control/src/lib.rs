@@ -14,7 +14,6 @@ pub mod http;
 pub mod lifecycle;
 pub mod listener;
 mod membership;
-mod per_team_limit;
 mod retention;
 mod start;
 pub mod telemetry;

@@ -204,8 +204,8 @@ fn fill(place: &Place) {
     fs::write(odd, "x").unwrap();
     fs::create_dir(source.join("root/closed")).unwrap();
     place.write("root/closed/file", "x");
-    fs::set_permissions(source.join("root/closed/file"), Permissions::from_mode(0)).unwrap();
-    fs::set_permissions(source.join("root/closed"), Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(source.join("root/closed/file"), Permissions::from_mode(0o000)).unwrap();
+    fs::set_permissions(source.join("root/closed"), Permissions::from_mode(0o000)).unwrap();
     set_modified(&source.join("root/closed"), 77, 88);
     set_modified(&source.join("root"), 99, 11);
 

@@ -3,14 +3,13 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use isopod_checkpoint::{MemoryError, Restore, Stopped, restore};
+use isopod_checkpoint::{MemoryError, Restore, SavedMemory, Stopped, restore};
 use isopod_isolation::launch::RestoredRights;
 use isopod_wire::KernelFeatures;
 use isopod_wire::checkpoint::RestoredAs;
 
 use crate::guest_request::checkpoint_client;
 use crate::provision::{Provisioner, ReadySandbox};
-use crate::saved_memory::SavedMemory;
 
 impl Provisioner {
     /// Restores the processes below the sandbox's guest, which has its settings. They are stopped. After an error, the sandbox

@@ -6,11 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use isopod_checkpoint::{Criu, MEMORY};
+use isopod_checkpoint::{Criu, ForRestore, MEMORY, SavedMemory};
 use isopod_wire::Limits;
 
 use crate::record::Record;
-use crate::saved_memory::{ForRestore, SavedMemory};
 use crate::template::Template;
 
 #[derive(Debug)]

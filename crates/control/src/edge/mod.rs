@@ -16,7 +16,6 @@ mod refusal;
 mod route;
 mod signature;
 mod tunnel;
-mod upload;
 
 pub use preview::PreviewNames;
 pub(crate) use proxy::proxy;

@@ -7,7 +7,7 @@ use http::header::{self, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use isopod_api::Peer;
+use isopod_api::{Peer, Upload};
 use isopod_store::secrets::same;
 use isopod_store::{Resource, StoreError};
 use isopod_wire::node::{DialError, Target};
@@ -23,7 +23,6 @@ use super::headers::{
 };
 use super::refusal::{Refusal, TRAFFIC_HEADER};
 use super::route::{Address, Form};
-use super::upload::Upload;
 use super::{Edge, tunnel};
 use crate::delivery::{ClientConnection, RunningGuest, TrackedBody};
 use crate::lifecycle::{ActError, Fleet, Life, Sandbox, View};

@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use isopod_api::Authenticator;
+use isopod_api::{Authenticator, PerTeamLimit};
 use isopod_outbound::Policy;
 use isopod_wire::Cidr;
 
 use crate::edge::{Domains, PreviewNames};
 use crate::lifecycle::Fleet;
-use crate::per_team_limit::PerTeamLimit;
 use crate::templates::Catalogue;
 use isopod_files::FileStore;
 use isopod_files::workspace::Workspace;

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use isopod_api::{PerTeamLimit, TeamPermit};
 use isopod_store::clock::Timestamp;
 use isopod_store::{Build, BuildLine, BuildReason, BuildStatus, Level, Store, StoreError, TeamId};
 use isopod_wire::build::{
@@ -21,7 +22,6 @@ use super::catalogue::Catalogue;
 use super::ledger::Reservation;
 use super::limits::BuildLimits;
 use super::log_allowance::LogAllowance;
-use crate::per_team_limit::{PerTeamLimit, TeamPermit};
 
 /// Queued and running builds.
 pub(crate) struct Builds {

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use isopod_api::TeamPermit;
 use isopod_store::{BuildStatus, StoreError};
 
 use super::builds::{Context, remove_context};
 use super::catalogue::Catalogue;
-use crate::per_team_limit::TeamPermit;
 
 /// A context with what else the client said about the build.
 #[derive(Debug)]
@@ -88,11 +88,11 @@ impl Catalogue {
 mod tests {
     use std::path::Path;
 
+    use isopod_api::PerTeamLimit;
     use isopod_store::{Store, TeamId};
 
     use super::super::ledger::Ledger;
     use super::*;
-    use crate::per_team_limit::PerTeamLimit;
 
     #[tokio::test]
     async fn a_context_whose_build_never_starts_is_removed_and_its_space_and_permit_are_free() {

@@ -13,7 +13,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use isopod_checkpoint::{MemoryError, PackedMemory};
+use isopod_checkpoint::{ForRestore, MemoryError, PackedMemory};
 use isopod_disk::DiskError;
 use isopod_isolation::backend::{Backend, Prepared as PreparedLaunch};
 use isopod_isolation::cgroup::{CgroupError, SandboxCgroup, StatFiles};
@@ -31,7 +31,6 @@ use crate::home::Home;
 use crate::host::Host;
 use crate::record::Record;
 use crate::recycle::SandboxNetwork;
-use crate::saved_memory::ForRestore;
 use crate::slot::{Slot, SlotError};
 use crate::start_image::StartImage;
 use crate::state::{StateError, make_private_directory};

@@ -4,12 +4,12 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use isopod_isolation::launch::{Launch, Launched, read_failure, zygote_pair};
+use isopod_isolation::raise_inotify_limits;
 use isopod_wire::{ExecutionId, Limits};
 
 use super::{LayerSource, PreparedSandbox, ProvisionError, Provisioner, Purpose};
 use crate::boot::ProcessIdentity;
 use crate::disposal::{Remains, dispose};
-use crate::inotify;
 use crate::record::{Record, random_execution_id};
 use crate::template::Template;
 use crate::zygote::{self, Zygote};
@@ -21,7 +21,7 @@ impl Provisioner {
         template: &Arc<Template>,
         on_end: impl FnOnce() + Send + 'static,
     ) -> Result<Arc<Zygote>, ProvisionError> {
-        inotify::raise_limits();
+        raise_inotify_limits();
         let prepared = self.prepare_zygote(random_execution_id(), template, &zygote::limits())?;
         let remains = Remains::of(&prepared.record, &self.home);
         self.launch_zygote(prepared, on_end).inspect_err(|_| dispose(&self.host, &remains))

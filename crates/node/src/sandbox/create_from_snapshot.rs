@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use isopod_checkpoint::MemoryError;
+use isopod_checkpoint::{MemoryError, SavedMemory};
 use isopod_wire::checkpoint::RestoredAs;
 use isopod_wire::error_chain;
 use isopod_wire::node::{CreateError, Incarnation, InitialSnapshot, SandboxSpec};
@@ -16,7 +16,6 @@ use crate::admission::why_full;
 use crate::guest_request::checkpoint_client;
 use crate::provision::{LayerSource, Plan, ReadySandbox};
 use crate::record::Record;
-use crate::saved_memory::SavedMemory;
 use crate::start::CREATE_TIMEOUT;
 use crate::template::{Template, TemplateError};
 use crate::workspace::Mounting;

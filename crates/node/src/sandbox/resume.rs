@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use isopod_checkpoint::{MEMORY, MemoryError, Stopped};
+use isopod_checkpoint::{MEMORY, MemoryError, SavedMemory, Stopped};
 use isopod_wire::checkpoint::RestoredAs;
 use isopod_wire::node::{Incarnation, NodeError, NodeState, SandboxSpec};
 
@@ -14,7 +14,6 @@ use crate::disposal::Remains;
 use crate::guest_request;
 use crate::provision::{LayerSource, Plan, ProvisionError, Provisioner, ReadySandbox};
 use crate::record::{Record, random_execution_id};
-use crate::saved_memory::SavedMemory;
 use crate::start::CREATE_TIMEOUT;
 use crate::template::{Template, TemplateError};
 use crate::workspace::{Mounting, WorkspaceError};

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use isopod_checkpoint::Criu;
+use isopod_isolation::ExitWatcher;
 use isopod_wire::node::{Incarnation, NodeError, NodeEvent, NodeSandbox};
 use isopod_wire::{Limits, SandboxId};
 use tokio::sync::mpsc;
@@ -17,7 +18,6 @@ use super::snapshot::Snapshots;
 use super::start_images::StartImages;
 use super::{Inner, Sandbox};
 use crate::base::BaseOptions;
-use crate::exits::ExitWatcher;
 use crate::guest_request::GUEST_SOCKET;
 use crate::home::HomeKind;
 use crate::pool::{Pool, PoolSize};

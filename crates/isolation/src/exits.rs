@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 /// The thread and what it waits for. It ends when this is dropped.
 #[derive(Debug)]
-pub(crate) struct ExitWatcher {
+pub struct ExitWatcher {
     shared: Arc<Shared>,
     /// A write to it ends the thread.
     stop: OwnedFd,
@@ -36,7 +36,8 @@ struct Waiting {
 const STOP_KEY: u64 = 0;
 
 impl ExitWatcher {
-    pub(crate) fn start() -> io::Result<Self> {
+    /// Starts the thread.
+    pub fn start() -> io::Result<Self> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let stop = eventfd(0, EventfdFlags::CLOEXEC)?;
         epoll::add(&epoll, &stop, EventData::new_u64(STOP_KEY), EventFlags::IN)?;
@@ -47,7 +48,7 @@ impl ExitWatcher {
     }
 
     /// Completes when the process has ended.
-    pub(crate) fn of(&self, pidfd: Arc<OwnedFd>) -> io::Result<oneshot::Receiver<()>> {
+    pub fn of(&self, pidfd: Arc<OwnedFd>) -> io::Result<oneshot::Receiver<()>> {
         let (sender, receiver) = oneshot::channel();
         let mut waiting = self.shared.waiting();
         waiting.last_key += 1;

@@ -18,7 +18,7 @@ const MAX_DRAIN: Duration = Duration::from_secs(10);
 
 /// A handle on a request's body.
 #[derive(Debug)]
-pub(super) struct Upload(Arc<Mutex<State>>);
+pub struct Upload(Arc<Mutex<State>>);
 
 /// The body that is sent into the sandbox.
 struct Forwarded(Arc<Mutex<State>>);
@@ -36,7 +36,7 @@ struct Refused;
 
 impl Upload {
     /// Returns a handle on the request's body, if it has one.
-    pub(super) fn of(request: &mut Request<Body>) -> Option<Self> {
+    pub fn of(request: &mut Request<Body>) -> Option<Self> {
         if request.body().is_end_stream() {
             return None;
         }
@@ -47,7 +47,7 @@ impl Upload {
     }
 
     /// Reads the rest, so that the client can read its response. Nothing more goes into the sandbox.
-    pub(super) fn drain(self) {
+    pub fn drain(self) {
         let body = {
             let mut state = lock(&self.0);
             state.is_refused = true;

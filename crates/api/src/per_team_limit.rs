@@ -7,7 +7,7 @@ use isopod_store::TeamId;
 
 /// The permits of all teams.
 #[derive(Debug)]
-pub(crate) struct PerTeamLimit {
+pub struct PerTeamLimit {
     per_team: usize,
     /// Only teams with permits. Locked for a few instructions.
     taken: Mutex<HashMap<TeamId, usize>>,
@@ -15,18 +15,19 @@ pub(crate) struct PerTeamLimit {
 
 /// A permit, released when it is dropped.
 #[derive(Debug)]
-pub(crate) struct TeamPermit {
+pub struct TeamPermit {
     of: Arc<PerTeamLimit>,
     team: TeamId,
 }
 
 impl PerTeamLimit {
-    pub(crate) fn new(per_team: usize) -> Arc<Self> {
+    /// A limit for each team.
+    pub fn new(per_team: usize) -> Arc<Self> {
         Arc::new(Self { per_team, taken: Mutex::default() })
     }
 
     /// Returns a permit for the team, or `None` if it has reached its limit.
-    pub(crate) fn take(self: &Arc<Self>, team: &TeamId) -> Option<TeamPermit> {
+    pub fn take(self: &Arc<Self>, team: &TeamId) -> Option<TeamPermit> {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let count = taken.entry(team.clone()).or_default();
         if *count >= self.per_team {

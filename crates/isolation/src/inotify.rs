@@ -7,12 +7,12 @@
 use std::path::Path;
 
 const DIRECTORY: &str = "/proc/sys/fs/inotify";
-/// Enough for the limits of a thousand sandboxes (`isolation::launch`). The memory is charged to the sandboxes
+/// Enough for the limits of a thousand sandboxes (`launch`). The memory is charged to the sandboxes
 /// themselves.
 const WANTED: &[(&str, u64)] = &[("max_user_instances", 131_072), ("max_user_watches", 536_870_912)];
 
 /// Raises limits that are too low. They are never lowered again, because other processes may rely on them by then.
-pub(crate) fn raise_limits() {
+pub fn raise_inotify_limits() {
     for (name, wanted) in WANTED {
         match raise(&Path::new(DIRECTORY).join(name), *wanted) {
             Ok(None) => {}
