@@ -40,7 +40,7 @@ use isopod_isolation::launch::LaunchError;
 
 pub use clocks::SavedClocks;
 pub use criu::{Criu, check_criu};
-pub use packed::{InUse, Pack, PackedMemory, SavedMemories, is_packed};
+pub use packed::{InUse, PackedMemory, SavedMemories};
 pub use processes::wait_until_untraced;
 pub use restore::{Restore, Stopped, go_on, restore};
 pub use save::{NoteStopped, Save, Saving, save};

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use isopod_disk::{Amount, Disk, DiskError, DiskKind, is_disk_full};
+use isopod_wire::Bytes;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags};
 use support::{HostDisk, MIB, eventually, without_mkfs};
 
@@ -359,6 +360,8 @@ fn a_copy_that_fails_leaves_nothing() {
     // Enough for a directory, and not for the file.
     let file = OpenOptions::new().write(true).open(&others).unwrap();
     file.set_len(file.metadata().unwrap().len() - MIB as u64).unwrap();
+    // Or its space would not come back below.
+    drop(file);
     let full = |error: &DiskError| matches!(error, DiskError::Area { source, .. } if is_disk_full(source));
     let error = place.disk.copy_area("source", "target").unwrap_err();
     assert!(full(&error), "{error:?}");
@@ -368,6 +371,7 @@ fn a_copy_that_fails_leaves_nothing() {
     let names: Vec<String> = place.disk.area_names().unwrap().iter().map(ToString::to_string).collect();
     assert_eq!(names, ["source"]);
     fs::remove_file(others).unwrap();
+    eventually("space", || place.disk.free_space().unwrap() > Bytes::mib(16));
 
     // What is begun is an area, which is removed like any other.
     drop(place.disk.begin_copy("source", "target").unwrap());

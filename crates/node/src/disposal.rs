@@ -6,6 +6,7 @@ use std::{fs, io};
 
 use isopod_checkpoint::MEMORY;
 use isopod_wire::ExecutionId;
+use isopod_wire::node::NodeState;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Signal, pidfd_send_signal};
 
@@ -55,7 +56,11 @@ impl Remains {
             directory,
             has_mounts: record.spec.as_ref().is_some_and(|spec| !spec.mounts.is_empty()),
             has_fuse: record.spec.as_ref().is_some_and(|spec| spec.features.fuse),
-            may_have_memory: record.spec.is_some() || record.snapshot.is_some() || record.start_image.is_some(),
+            // A record that gives its memory up, to the execution that replaces it, names no owner any more.
+            may_have_memory: record.state != NodeState::Running
+                || record.spec.is_some()
+                || record.snapshot.is_some()
+                || record.start_image.is_some(),
         }
     }
 
@@ -226,15 +231,18 @@ fn remove_directory(host: &Host, remains: &Remains) {
 }
 
 /// Under another name, because somebody who packs or unpacks it now could put one more file into it.
-fn remove_memory(directory: &Path) -> io::Result<()> {
+pub(crate) fn remove_memory(directory: &Path) -> io::Result<()> {
     let gone = directory.join("memory.gone");
     let unless_missing = |result: io::Result<()>| match result {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     };
     unless_missing(fs::remove_dir_all(&gone))?;
-    unless_missing(fs::rename(directory.join(MEMORY), &gone))?;
-    unless_missing(fs::remove_dir_all(&gone))
+    match unless_missing(fs::rename(directory.join(MEMORY), &gone)) {
+        Ok(()) => unless_missing(fs::remove_dir_all(&gone)),
+        // The disk may be too full for that.
+        Err(_) => unless_missing(fs::remove_dir_all(directory.join(MEMORY))),
+    }
 }
 
 /// Disposal continues after a failure. The next sweep finds what is left.

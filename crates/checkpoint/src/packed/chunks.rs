@@ -19,17 +19,17 @@ pub(super) const MAX_CHUNK: usize = MAX_PAGES * PAGE;
 const LAST_PAGE_MASK: u64 = 31;
 /// Compresses about as fast as a disk writes. Higher levels take several times as long for a tenth less.
 const LEVEL: i32 = 1;
-/// A chunk that is being written. No name of a chunk begins like this.
-const UNFINISHED: &str = ".new";
+/// The extension of a chunk that is being written.
+const UNFINISHED: &str = "new";
 
-/// The hash of what is in a chunk, in hexadecimal digits.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// The hash of what is in a chunk. There are millions of them in large stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub(super) struct ChunkName(String);
+pub(super) struct ChunkName([u8; 32]);
 
 impl ChunkName {
     pub(super) fn of(content: &[u8]) -> Self {
-        Self(hex::encode(Sha256::digest(content)))
+        Self(Sha256::digest(content).into())
     }
 }
 
@@ -37,29 +37,32 @@ impl TryFrom<String> for ChunkName {
     type Error = &'static str;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
-        let is_hash = text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        if is_hash { Ok(Self(text)) } else { Err("not the name of a chunk") }
+        let mut hash = [0; 32];
+        hex::decode_to_slice(&text, &mut hash).map_err(|_| "not the name of a chunk")?;
+        Ok(Self(hash))
     }
 }
 
 impl From<ChunkName> for String {
     fn from(name: ChunkName) -> Self {
-        name.0
+        hex::encode(name.0)
     }
 }
 
 /// Calls `with` for each chunk of a file. Where one ends depends on what is in its last page, so that files have chunks in
-/// common although pages were added to one of them.
-pub(super) fn for_each_chunk(mut file: impl Read, mut with: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+/// common although pages were added to one of them. Returns false if `with` ended it by returning that.
+pub(super) fn for_each_chunk(mut file: impl Read, mut with: impl FnMut(&[u8]) -> io::Result<bool>) -> io::Result<bool> {
     let mut buffer = vec![0; MAX_CHUNK];
     let mut filled = 0;
     loop {
         filled += fill(&mut file, &mut buffer[filled..])?;
         if filled == 0 {
-            return Ok(());
+            return Ok(true);
         }
         let length = first_chunk(&buffer[..filled]);
-        with(&buffer[..length])?;
+        if !with(&buffer[..length])? {
+            return Ok(false);
+        }
         buffer.copy_within(length..filled, 0);
         filled -= length;
     }
@@ -122,30 +125,28 @@ impl ChunkStore {
     }
 
     fn write(&self, name: &ChunkName, content: &[u8]) -> io::Result<()> {
-        let directory = self.directory_of(name);
-        DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
-        let unfinished = directory.join(format!("{UNFINISHED}-{}", name.0));
+        let place = self.path_of(name);
+        let unfinished = place.with_extension(UNFINISHED);
+        private_directories().create(place.parent().unwrap_or(&self.directory))?;
         let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
         file.write_all(&zstd::bulk::compress(content, LEVEL)?)?;
-        fs::rename(unfinished, directory.join(&name.0))
+        fs::rename(unfinished, place)
     }
 
     /// # Errors If it is not there, or damaged.
     pub(super) fn read(&self, name: &ChunkName) -> io::Result<Vec<u8>> {
-        let content = zstd::bulk::decompress(&fs::read(self.directory_of(name).join(&name.0))?, MAX_CHUNK)?;
+        let content = zstd::bulk::decompress(&fs::read(self.path_of(name))?, MAX_CHUNK)?;
         if ChunkName::of(&content) != *name {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "a chunk of saved memory is damaged"));
         }
         Ok(content)
     }
 
-    /// Waits until all chunks are on disk.
-    pub(super) fn sync(&self) -> io::Result<()> {
-        match File::open(&self.directory) {
-            Ok(directory) => Ok(rustix::fs::syncfs(directory)?),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error),
-        }
+    /// Opens the store before chunks are written, because only descriptors that were open before learn of an error while
+    /// they are written to the disk.
+    pub(super) fn open(&self) -> io::Result<OpenStore> {
+        private_directories().create(&self.directory)?;
+        Ok(OpenStore(File::open(&self.directory)?))
     }
 
     pub(super) fn remove_all_but(&self, names: &HashSet<ChunkName>) -> io::Result<()> {
@@ -163,9 +164,26 @@ impl ChunkStore {
         Ok(())
     }
 
-    fn directory_of(&self, name: &ChunkName) -> PathBuf {
-        self.directory.join(&name.0[..2])
+    fn path_of(&self, name: &ChunkName) -> PathBuf {
+        let name = String::from(*name);
+        self.directory.join(&name[..2]).join(name)
     }
+}
+
+/// The store while chunks are written.
+pub(super) struct OpenStore(File);
+
+impl OpenStore {
+    /// Waits until all chunks are on disk.
+    pub(super) fn sync(self) -> io::Result<()> {
+        Ok(rustix::fs::syncfs(self.0)?)
+    }
+}
+
+fn private_directories() -> DirBuilder {
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(0o700);
+    builder
 }
 
 fn entries_of(directory: &Path) -> io::Result<Vec<PathBuf>> {

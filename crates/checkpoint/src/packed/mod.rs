@@ -28,6 +28,7 @@ mod users;
 use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use chunks::ChunkStore;
@@ -35,7 +36,7 @@ use index::Index;
 use users::Users;
 
 pub use maintain::SavedMemories;
-pub use pack::Pack;
+use pack::Pack;
 pub use users::InUse;
 
 use crate::save::blocking;
@@ -48,18 +49,27 @@ pub struct PackedMemory {
     users: Users,
     /// The memory that was packed when somebody looked last.
     known: Mutex<HashSet<PathBuf>>,
+    wants_sweep: AtomicBool,
+    is_closing: AtomicBool,
 }
 
 impl PackedMemory {
     /// Keeps chunks in a directory, which is made when there is something to keep.
     pub fn new(directory: PathBuf) -> Arc<Self> {
-        Arc::new(Self { chunks: ChunkStore::new(directory), users: Users::default(), known: Mutex::default() })
+        Arc::new(Self {
+            chunks: ChunkStore::new(directory),
+            users: Users::default(),
+            known: Mutex::default(),
+            wants_sweep: AtomicBool::new(false),
+            is_closing: AtomicBool::new(false),
+        })
     }
 
     /// Makes saved memory usable. It stays so as long as the result exists.
     pub async fn unpack(self: &Arc<Self>, memory: &Path) -> Result<Arc<InUse>, MemoryError> {
         let in_use = self.users.add(memory);
         let turn = in_use.turn().await;
+        // Held by the task, because the caller may give up.
         let (packed, memory, held) = (Arc::clone(self), memory.to_owned(), Arc::clone(&in_use));
         let unpacked = blocking(move || {
             let unpacked = unpack::unpack(&packed.chunks, &memory);
@@ -72,24 +82,40 @@ impl PackedMemory {
     }
 
     /// Packs saved memory, unless it is in use. Call it from one thread at a time, and not while [`Self::sweep`] runs.
-    pub fn pack(&self, memory: &Path) -> io::Result<Pack> {
-        pack::pack(&self.chunks, &self.users, memory)
+    fn pack(&self, memory: &Path) -> io::Result<Pack> {
+        pack::pack(&self.chunks, &self.users, memory, &|| !self.is_closing())
+    }
+
+    /// Ends what is being packed soon. It is packed another time.
+    pub fn close(&self) {
+        self.is_closing.store(true, Ordering::Relaxed);
+    }
+
+    fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
+    }
+
+    fn want_sweep(&self) {
+        self.wants_sweep.store(true, Ordering::Relaxed);
     }
 
     /// Removes what a crash may have left incomplete. Call it before anything of `memories`, which is all there is, is used.
     pub fn recover(&self, memories: &[PathBuf]) -> io::Result<()> {
-        let remove_files = |memory: &PathBuf| match Index::read(memory)? {
-            Some(index) => pack::remove_files(memory, &index),
-            None => Ok(()),
+        let remove_files = |memory: &PathBuf| {
+            if let Some(index) = Index::read(memory)? {
+                pack::put_away(memory, &index)?;
+            }
+            pack::remove_leftovers(memory)
         };
-        let removed: Vec<io::Result<()>> = memories.iter().map(remove_files).collect();
+        let existing = memories.iter().filter(|memory| memory.exists());
+        let removed: Vec<io::Result<()>> = existing.map(remove_files).collect();
         removed.into_iter().collect::<io::Result<()>>()?;
         self.replace_known(memories.iter().filter(|memory| is_packed(memory)).cloned().collect());
         self.sweep(memories)
     }
 
     /// Removes the chunks that no saved memory has. `memories` is all there is.
-    pub fn sweep(&self, memories: &[PathBuf]) -> io::Result<()> {
+    fn sweep(&self, memories: &[PathBuf]) -> io::Result<()> {
         if !self.chunks.exist() {
             return Ok(());
         }
@@ -113,7 +139,7 @@ impl PackedMemory {
 }
 
 /// Whether saved memory is packed, or has been and was made again.
-pub fn is_packed(memory: &Path) -> bool {
+fn is_packed(memory: &Path) -> bool {
     index::path_in(memory).exists()
 }
 

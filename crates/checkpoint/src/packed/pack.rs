@@ -11,17 +11,21 @@ use crate::saved::{FILES, IMAGES};
 
 /// What became of saved memory that was to be packed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pack {
+pub(super) enum Pack {
     Packed,
-    /// Somebody uses it.
-    InUse,
+    /// Somebody uses it, it is gone, or the node closes.
+    NotNow,
     /// It was packed before.
     AlreadyPacked,
 }
 
-pub(super) fn pack(chunks: &ChunkStore, users: &Users, memory: &Path) -> io::Result<Pack> {
+/// Files that nobody reads any more, in the directory of the memory.
+const GONE: &str = ".gone";
+
+/// Stops early when `goes_on` says so.
+pub(super) fn pack(chunks: &ChunkStore, users: &Users, memory: &Path, goes_on: &dyn Fn() -> bool) -> io::Result<Pack> {
     if users.is_used(memory) {
-        return Ok(Pack::InUse);
+        return Ok(Pack::NotNow);
     }
     let files = large_files(memory)?;
     if files.is_empty() {
@@ -30,15 +34,21 @@ pub(super) fn pack(chunks: &ChunkStore, users: &Users, memory: &Path) -> io::Res
     // Some may be missing here, after an error while they were removed.
     let mut packed = Index::read(memory)?.map_or_else(Vec::new, |index| index.files);
     packed.retain(|file| !files.contains(&file.path));
+    let goes_on = || goes_on() && !users.is_used(memory) && memory.exists();
+    let store_open = chunks.open()?;
     for file in files {
-        packed.push(store(chunks, memory, file)?);
+        match store(chunks, memory, file, &goes_on)? {
+            Some(stored) => packed.push(stored),
+            None => return Ok(Pack::NotNow),
+        }
     }
-    chunks.sync()?;
+    store_open.sync()?;
     let index = Index::new(packed);
     index.write(memory)?;
-    match users.unless_used(memory, || remove_files(memory, &index)) {
-        Some(removed) => removed.map(|()| Pack::Packed),
-        None => Ok(Pack::InUse),
+    // Others wait for the table of users, so the files only get other names meanwhile.
+    match users.unless_used(memory, || put_away(memory, &index)) {
+        Some(put_away) => put_away.and_then(|()| remove_beginning(memory, GONE)).map(|()| Pack::Packed),
+        None => Ok(Pack::NotNow),
     }
 }
 
@@ -59,25 +69,56 @@ fn large_files(memory: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-pub(super) fn size_of_files(memory: &Path) -> io::Result<u64> {
-    large_files(memory)?.iter().map(|file| Ok(fs::metadata(memory.join(file))?.len())).sum()
+/// How much may be written for saved memory: what it has chunks for takes no more space.
+pub(super) fn size_of_new_files(memory: &Path) -> io::Result<u64> {
+    let known = Index::read(memory)?.map_or_else(Vec::new, |index| index.files);
+    let new = large_files(memory)?.into_iter().filter(|path| !known.iter().any(|file| file.path == *path));
+    new.map(|file| Ok(fs::metadata(memory.join(file))?.len())).sum()
 }
 
-fn store(chunks: &ChunkStore, memory: &Path, path: PathBuf) -> io::Result<PackedFile> {
+/// Returns `None` if it does not go on.
+fn store(
+    chunks: &ChunkStore,
+    memory: &Path,
+    path: PathBuf,
+    goes_on: &dyn Fn() -> bool,
+) -> io::Result<Option<PackedFile>> {
     let file = File::open(memory.join(&path))?;
     let size = file.metadata()?.len();
     let mut names = Vec::new();
-    for_each_chunk(file, |content| {
-        names.push(chunks.keep(content)?);
-        Ok(())
+    let whole = for_each_chunk(file, |content| {
+        let goes_on = goes_on();
+        if goes_on {
+            names.push(chunks.keep(content)?);
+        }
+        Ok(goes_on)
     })?;
-    Ok(PackedFile { path, size, chunks: names })
+    Ok(whole.then_some(PackedFile { path, size, chunks: names }))
 }
 
-/// Removes the files that can be made again.
-pub(super) fn remove_files(memory: &Path, index: &Index) -> io::Result<()> {
-    index.files.iter().try_for_each(|file| match fs::remove_file(memory.join(&file.path)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    })
+/// Removes the files that can be made again, by another name at first.
+pub(super) fn put_away(memory: &Path, index: &Index) -> io::Result<()> {
+    let files = index.files.iter().enumerate();
+    files.map(|(number, file)| (memory.join(&file.path), memory.join(format!("{GONE}-{number}")))).try_for_each(
+        |(file, gone)| match fs::rename(file, gone) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        },
+    )
+}
+
+/// Removes what was put away, and what was not finished, of memory that nobody uses or makes again.
+pub(super) fn remove_leftovers(memory: &Path) -> io::Result<()> {
+    // All such names begin with a dot, and no others.
+    remove_beginning(memory, ".")
+}
+
+fn remove_beginning(memory: &Path, prefix: &str) -> io::Result<()> {
+    for entry in fs::read_dir(memory)? {
+        let entry = entry?;
+        if entry.file_name().as_encoded_bytes().starts_with(prefix.as_bytes()) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
 }

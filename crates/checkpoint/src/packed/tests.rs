@@ -113,7 +113,7 @@ fn chunks_have_bounded_sizes_and_lose_nothing() {
         let mut chunks = Vec::new();
         for_each_chunk(content.as_slice(), |chunk| {
             chunks.push(chunk.to_vec());
-            Ok(())
+            Ok(true)
         })
         .unwrap();
         assert!(chunks.iter().all(|chunk| chunk.len() <= MAX_CHUNK));
@@ -127,9 +127,9 @@ async fn what_is_in_use_is_not_packed() {
     let place = Place::new();
     let memory = place.save("memory", &pages(0..50), b"files");
     let (first, second) = (place.packed.unpack(&memory).await.unwrap(), place.packed.unpack(&memory).await.unwrap());
-    assert_eq!(place.packed.pack(&memory).unwrap(), Pack::InUse);
+    assert_eq!(place.packed.pack(&memory).unwrap(), Pack::NotNow);
     drop(first);
-    assert_eq!(place.packed.pack(&memory).unwrap(), Pack::InUse);
+    assert_eq!(place.packed.pack(&memory).unwrap(), Pack::NotNow);
     assert!(is_unpacked(&memory));
     drop(second);
     assert_eq!(place.packed.pack(&memory).unwrap(), Pack::Packed);
@@ -251,7 +251,7 @@ async fn what_rests_is_packed_and_chunks_go_with_the_memory() {
     drop(place.packed.unpack(&used).await.unwrap());
     let maintain = async |all: Vec<PathBuf>| {
         let memories = SavedMemories { packable: all.clone(), all };
-        Arc::clone(&place.packed).maintain(memories, Duration::from_secs(900)).await;
+        Arc::clone(&place.packed).maintain(memories, Duration::from_secs(900), ()).await;
     };
     let gone = place.root.join("gone");
     maintain(vec![rested.clone(), used.clone(), gone]).await;
@@ -260,6 +260,45 @@ async fn what_rests_is_packed_and_chunks_go_with_the_memory() {
     fs::remove_dir_all(&rested).unwrap();
     maintain(vec![rested, used]).await;
     assert!(!place.chunks.exists());
+}
+
+#[tokio::test]
+async fn chunks_of_what_was_not_finished_go_at_the_next_time_also_if_that_fails_once() {
+    let place = Place::new();
+    let (kept, broken) = (place.save("kept", &pages(0..50), b""), place.save("broken", &pages(100..200), b""));
+    place.packed.pack(&kept).unwrap();
+    let before = place.all_chunks().len();
+    // Its list cannot be written, after all of its chunks were.
+    fs::create_dir(broken.join(".packed.json.new")).unwrap();
+    place.packed.pack(&broken).unwrap_err();
+    assert!(place.all_chunks().len() > before && is_unpacked(&broken));
+    let list = fs::read(kept.join("packed.json")).unwrap();
+    let maintain = async || {
+        let all = vec![kept.clone(), broken.clone()];
+        let memories = SavedMemories { packable: vec![broken.clone()], all };
+        Arc::clone(&place.packed).maintain(memories, Duration::ZERO, ()).await;
+    };
+    fs::write(kept.join("packed.json"), "{").unwrap();
+    maintain().await;
+    assert!(place.all_chunks().len() > before);
+    fs::write(kept.join("packed.json"), list).unwrap();
+    maintain().await;
+    assert_eq!(place.all_chunks().len(), before);
+    assert!(place.content(&broken).await.unwrap().0 == pages(100..200));
+}
+
+#[tokio::test]
+async fn a_node_that_closes_packs_no_more_and_what_it_began_is_whole() {
+    let place = Place::new();
+    let memory = place.save("memory", &pages(0..100), b"files");
+    place.packed.close();
+    assert_eq!(place.packed.pack(&memory).unwrap(), Pack::NotNow);
+    assert!(is_unpacked(&memory) && !is_packed(&memory));
+    let place = place.restarted();
+    fs::write(memory.join(".unpacked-7"), "a part").unwrap();
+    place.packed.recover(std::slice::from_ref(&memory)).unwrap();
+    assert!(!memory.join(".unpacked-7").exists());
+    assert!(place.content(&memory).await.unwrap() == (pages(0..100), b"files".to_vec()));
 }
 
 #[tokio::test]

@@ -7,14 +7,39 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use rustix::fs::statvfs;
+
 use super::chunks::ChunkStore;
 use super::index::{Index, PackedFile};
 
+/// What is left free on the disk, which also has the records.
+const SPACE_LEFT: u64 = 256 << 20;
+
 /// Does nothing for memory that is not packed. Notes in any case that it is used now.
 pub(super) fn unpack(chunks: &ChunkStore, memory: &Path) -> io::Result<()> {
-    File::open(memory)?.set_modified(SystemTime::now())?;
+    // If the disk is too full for that, it is packed again sooner.
+    let _ = File::open(memory)?.set_modified(SystemTime::now());
     let Some(index) = Index::read(memory)? else { return Ok(()) };
-    index.files.iter().filter(|file| !memory.join(&file.path).exists()).try_for_each(|file| make(chunks, memory, file))
+    let missing: Vec<&PackedFile> = index.files.iter().filter(|file| !is_there(memory, file)).collect();
+    check_space(memory, missing.iter().map(|file| file.size).sum())?;
+    missing.into_iter().try_for_each(|file| make(chunks, memory, file))
+}
+
+fn is_there(memory: &Path, packed: &PackedFile) -> bool {
+    fs::metadata(memory.join(&packed.path)).is_ok_and(|found| found.len() == packed.size)
+}
+
+fn check_space(memory: &Path, wanted: u64) -> io::Result<()> {
+    if wanted == 0 || free_space(memory)? >= wanted.saturating_add(SPACE_LEFT) {
+        return Ok(());
+    }
+    let reason = format!("there is no space for {} MiB on the state directory's disk", wanted >> 20);
+    Err(io::Error::new(io::ErrorKind::StorageFull, reason))
+}
+
+pub(super) fn free_space(directory: &Path) -> io::Result<u64> {
+    let disk = statvfs(directory)?;
+    Ok(disk.f_bavail.saturating_mul(disk.f_frsize))
 }
 
 /// A file has its name when it is complete, because a caller may be gone and another one begin anew.

@@ -104,7 +104,7 @@ impl Walk<'_> {
             return Ok(());
         }
         let most = self.bytes_left();
-        content::copy(source, target, size, most, &mut self.amount.bytes)
+        content::copy(source, target, size, most, self.until(), &mut self.amount.bytes)
     }
 
     /// Makes the name a link to the copy that another name of the same file has, if there is one.

@@ -79,6 +79,10 @@ impl<'a> Walk<'a> {
         self.bounds.map_or(u64::MAX, |bounds| bounds.bytes.saturating_sub(self.amount.bytes))
     }
 
+    pub(super) fn until(&self) -> Option<Instant> {
+        self.bounds.map(|bounds| bounds.until)
+    }
+
     fn is_exhausted(&self) -> bool {
         self.bounds.is_some_and(|bounds| {
             self.entries >= bounds.entries || self.bytes_left() == 0 || Instant::now() >= bounds.until

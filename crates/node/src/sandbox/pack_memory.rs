@@ -14,19 +14,20 @@ use super::{Sandbox, Sandboxes};
 const CHECK: Duration = Duration::from_secs(30);
 
 impl Sandboxes {
+    /// Packs nothing if `after` is `None`, but removes what is left of memory that was packed before.
     pub(crate) fn pack_memory_after(self: &Arc<Self>, after: Option<Duration>) {
-        let Some(after) = after else { return };
         let sandboxes = Arc::downgrade(self);
         tokio::spawn(async move {
             loop {
-                tokio::time::sleep(after.min(CHECK)).await;
+                tokio::time::sleep(after.unwrap_or(CHECK).min(CHECK)).await;
                 let Some(sandboxes) = sandboxes.upgrade() else { return };
-                let packed = Arc::clone(&sandboxes.provisioner.packed);
-                let memories = sandboxes.saved_memories();
-                // A node that closes doesn't wait for this.
+                let provisioner = &sandboxes.provisioner;
+                let (packed, home) = (Arc::clone(&provisioner.packed), Arc::clone(&provisioner.home));
+                let memories = sandboxes.saved_memories(after.is_some());
+                // A node that closes does not wait for this. The next one waits for the home.
                 drop(sandboxes);
                 match memories {
-                    Ok(memories) => packed.maintain(memories, after).await,
+                    Ok(memories) => packed.maintain(memories, after.unwrap_or_default(), home).await,
                     Err(error) => tracing::warn!(%error, "could not look for saved memory to pack"),
                 }
             }
@@ -43,7 +44,7 @@ impl Sandboxes {
     }
 
     /// Memory that is being saved or restored is not among those that may be packed.
-    fn saved_memories(&self) -> io::Result<SavedMemories> {
+    fn saved_memories(&self, may_pack: bool) -> io::Result<SavedMemories> {
         let is_saved = |state| state == NodeState::Saved;
         let paused = |sandbox: &Arc<Sandbox>| {
             let inner = sandbox.inner.try_lock().ok()?;
@@ -51,6 +52,7 @@ impl Sandboxes {
         };
         let mut packable: Vec<PathBuf> = self.by_id().values().filter_map(paused).collect();
         packable.extend(self.snapshots.memories());
+        packable.retain(|_| may_pack);
         Ok(SavedMemories { packable, all: self.all_memories()? })
     }
 

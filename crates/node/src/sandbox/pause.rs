@@ -1,6 +1,5 @@
 //! Pauses a sandbox.
 
-use isopod_checkpoint::MEMORY;
 use isopod_isolation::cgroup::CgroupError;
 use isopod_wire::node::{Incarnation, NodeError, NodeState, PauseMode};
 
@@ -40,7 +39,7 @@ impl Sandboxes {
 async fn forget_memory(sandbox: &Sandbox, inner: &mut Inner) -> Result<(), NodeError> {
     inner.record.state = NodeState::Stopped;
     save(sandbox, inner, "pause").inspect_err(|_| inner.record.state = NodeState::Saved)?;
-    remove(sandbox.directory.join(MEMORY)).await;
+    remove(&sandbox.directory).await;
     Ok(())
 }
 

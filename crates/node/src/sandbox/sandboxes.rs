@@ -171,6 +171,7 @@ impl Sandboxes {
     /// Closes the node and its pools. The sandboxes of a command end with it.
     pub(crate) async fn close(self: Arc<Self>) {
         let is_server = *self.provisioner.home.kind() == HomeKind::Server;
+        self.provisioner.packed.close();
         self.start_images.close();
         self.start_images.wait().await;
         self.memory_trial.close().await;

@@ -11,7 +11,7 @@ use isopod_wire::node::{Incarnation, NodeError, NodeState};
 
 use super::pause::{failed, save as save_record};
 use super::{Inner, Sandbox, Sandboxes};
-use crate::disposal::{Remains, stop};
+use crate::disposal::{Remains, remove_memory, stop};
 
 /// What a dump leaves free on the disk of the state directory.
 pub(super) const SPACE_LEFT: u64 = 1 << 30;
@@ -46,7 +46,7 @@ impl Sandboxes {
         };
         if let Err(error) = self.record_saved(&sandbox, &mut inner, &memory).await {
             saving.go_on().await;
-            remove(memory).await;
+            remove(&sandbox.directory).await;
             return Err(freeze_again(&sandbox, &inner, error).await);
         }
         // From here on, the memory on disk counts.
@@ -221,14 +221,12 @@ async fn freeze_again(sandbox: &Sandbox, inner: &Inner, error: NodeError) -> Nod
     }
 }
 
-/// Gigabytes take a while to remove.
-pub(super) async fn remove(memory: PathBuf) {
-    let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(&memory)).await;
-    match removed.map_err(std::io::Error::other).and_then(|removed| removed) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            tracing::warn!(%error, "could not remove the memory of a sandbox");
-        }
-        _ => {}
+/// Removes the memory in the directory of an execution. Gigabytes take a while.
+pub(super) async fn remove(directory: &Path) {
+    let directory = directory.to_owned();
+    let removed = tokio::task::spawn_blocking(move || remove_memory(&directory)).await;
+    if let Err(error) = removed.map_err(std::io::Error::other).and_then(|removed| removed) {
+        tracing::warn!(%error, "could not remove the memory of a sandbox");
     }
 }
 

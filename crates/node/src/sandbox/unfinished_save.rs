@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use isopod_checkpoint::{MEMORY, go_on, wait_until_untraced};
+use isopod_checkpoint::{go_on, wait_until_untraced};
 use isopod_guest_client::Connector;
 use isopod_guest_client::checkpoint::Checkpoint;
 use isopod_wire::node::NodeState;
@@ -39,7 +39,7 @@ impl Sandboxes {
             if is_paused && let Err(error) = cgroup.freeze() {
                 tracing::warn!(incarnation = %sandbox.incarnation, %error, "cannot freeze a paused sandbox again");
             }
-            remove(sandbox.directory.join(MEMORY)).await;
+            remove(&sandbox.directory).await;
             inner.record.saving = false;
             let _ = save(&sandbox, &inner, "finish saving");
         });
