@@ -13,8 +13,11 @@ use axum::body::{Body, Bytes};
 use http::Request;
 use http_body::{Body as _, Frame, SizeHint};
 use http_body_util::BodyExt as _;
+use tokio::sync::Semaphore;
 
 const MAX_DRAIN: Duration = Duration::from_secs(10);
+/// How many at a time, because requests of anybody can be refused. More are closed at once.
+static DRAINS: Semaphore = Semaphore::const_new(64);
 
 /// A handle on a request's body.
 #[derive(Debug)]
@@ -53,7 +56,13 @@ impl Upload {
             state.is_refused = true;
             std::mem::take(&mut state.body)
         };
-        tokio::spawn(tokio::time::timeout(MAX_DRAIN, drop_frames(body)));
+        if let Ok(permit) = DRAINS.try_acquire() {
+            tokio::spawn(async move {
+                let _permit = permit;
+                // What is not read by then is not read at all.
+                let _ = tokio::time::timeout(MAX_DRAIN, drop_frames(body)).await;
+            });
+        }
     }
 }
 

@@ -111,6 +111,11 @@ impl Disk {
         Ok(Copying { from, to, files })
     }
 
+    /// As [`Disk::begin_copy`], but leaves everything for the end.
+    pub fn copy_at_the_end(&self, from: &str, to: &str) -> Result<Copying, DiskError> {
+        Ok(Copying { from: AreaName::parse(from)?, to: AreaName::parse(to)?, files: None })
+    }
+
     /// Copies the rest, while programs must not change anything. Returns how much that was.
     pub fn finish_copy(&self, copying: Copying) -> Result<Amount, DiskError> {
         let Copying { from, to, files } = copying;

@@ -351,6 +351,23 @@ fn a_tree_with_more_levels_than_descriptors_is_copied() {
     assert_eq!(std::io::read_to_string(File::from(file)).unwrap(), "at the bottom");
 }
 
+/// The copy has one name more while it is made.
+#[test]
+fn a_file_with_as_many_names_as_there_can_be_is_copied() {
+    let place = Place::new();
+    let file = place.write("root/0", "x");
+    let names = (1..).take_while(|number| fs::hard_link(&file, place.source.join(format!("root/{number}"))).is_ok());
+    let names = names.count() + 1;
+    assert_eq!(file.metadata().unwrap().nlink(), names as u64);
+    assert!(names >= 65_000, "{names}");
+    place.settle();
+    let copying = place.disk.begin_copy("source", "target").unwrap();
+    place.disk.finish_copy(copying).unwrap();
+    let copied = fs::read_dir(place.disk.area("target").unwrap().path().join("root")).unwrap();
+    let sizes: Vec<u64> = copied.map(|entry| entry.unwrap().metadata().unwrap().len()).collect();
+    assert_eq!(sizes, vec![1; names]);
+}
+
 #[test]
 fn a_copy_that_fails_leaves_nothing() {
     let place = Place::new();

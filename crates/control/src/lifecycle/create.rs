@@ -54,7 +54,12 @@ impl NewSandbox {
     pub(crate) fn all_metadata(&self) -> BTreeMap<String, String> {
         let mut metadata = self.metadata.clone();
         if let Some(features) = &self.template.features {
-            metadata.entry(ALLOW.to_owned()).or_insert_with(|| features.clone());
+            // Nobody asked for them, so they must not be in the way of mounts.
+            let is_possible = |feature: &&str| self.mounts.is_empty() || *feature != "fuse";
+            let possible: Vec<&str> = features.split(',').filter(is_possible).collect();
+            if !possible.is_empty() {
+                metadata.entry(ALLOW.to_owned()).or_insert_with(|| possible.join(","));
+            }
         }
         if let Some(features) = self.template.snapshot.as_ref().and_then(|snapshot| snapshot.features.clone()) {
             metadata.insert(ALLOW.to_owned(), features);

@@ -46,7 +46,11 @@ pub(super) fn copy_times(target: impl AsFd, stat: &Stat) -> io::Result<()> {
 fn copy_xattrs(source: &str, target: &str) -> io::Result<()> {
     let (wanted, present) = (names(source)?, names(target)?);
     for name in present.iter().filter(|name| !wanted.contains(name)) {
-        removexattr(target, name.as_c_str())?;
+        match removexattr(target, name.as_c_str()) {
+            // xfs lists an ACL under two names.
+            Ok(()) | Err(Errno::NODATA) => {}
+            Err(errno) => return Err(errno.into()),
+        }
     }
     for name in &wanted {
         if let Some(value) = value(source, name)? {

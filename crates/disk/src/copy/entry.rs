@@ -5,14 +5,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
-use std::time::SystemTime;
 
 use isopod_isolation::sys::lease;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, linkat, mknodat, openat, openat2};
 use rustix::fs::{readlinkat, statat, symlinkat, unlinkat};
 use rustix::io::Errno;
 
-use super::version::Version;
+use super::version::{Version, now};
 use super::walk::Walk;
 use super::{attributes, content};
 use crate::folder;
@@ -43,7 +42,7 @@ impl Source {
 
     /// Looks at it again. Each change that is not yet in what will be copied gives another version then, if this is true.
     fn is_settled(&mut self) -> io::Result<bool> {
-        let now = SystemTime::now();
+        let now = now();
         // Where it cannot be told, somebody may write.
         let is_written =
             self.content.as_ref().is_some_and(|file| lease::is_open_for_writing(file.as_fd()).unwrap_or(true));
@@ -115,8 +114,12 @@ impl Walk<'_> {
         let kept = link_name(stat);
         match stat_if_there(&self.copy.links, kept.as_str())? {
             Some(there) if self.is_copy_of(&there, &Version::of(stat)) => {
-                linkat(&self.copy.links, kept.as_str(), to, name, AtFlags::empty())?;
-                Ok(true)
+                match linkat(&self.copy.links, kept.as_str(), to, name, AtFlags::empty()) {
+                    Ok(()) => Ok(true),
+                    // The copy has one name more than its source, which may have as many as there can be.
+                    Err(Errno::MLINK) => Ok(false),
+                    Err(errno) => Err(errno.into()),
+                }
             }
             _ => Ok(false),
         }

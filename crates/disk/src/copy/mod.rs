@@ -80,7 +80,7 @@ impl TreeCopy {
         Ok(Self { source, target, links, versions: HashMap::new(), can_clone: true })
     }
 
-    /// Copies what nobody is changing, at most `most` bytes in each round.
+    /// Copies what nobody is changing, at most `most` bytes.
     pub(super) fn copy_settled(&mut self, most: u64) -> io::Result<Amount> {
         let mut all = Amount::default();
         if !self.has_reliable_ctimes()? {
@@ -88,7 +88,8 @@ impl TreeCopy {
         }
         let until = Instant::now() + MAX_TIME;
         for _ in 0..MAX_ROUNDS {
-            let bounds = Bounds { bytes: most.min(self.free_space()? / 2), entries: MAX_ENTRIES, until };
+            let left = most.saturating_sub(all.bytes);
+            let bounds = Bounds { bytes: left.min(self.free_space()? / 2), entries: MAX_ENTRIES, until };
             let amount = Walk::new(self, Some(bounds)).run()?;
             all.files += amount.files;
             all.bytes += amount.bytes;

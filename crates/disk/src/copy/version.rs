@@ -8,11 +8,20 @@
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::Stat;
+use rustix::time::{ClockId, clock_gettime};
 
 /// The kernel's clock ticks at least every 10 ms.
 const TICK: Duration = Duration::from_millis(100);
 /// The ctime of small inodes of ext4 has only seconds. It looks like one that is at the start of a second by chance.
 const TICK_OF_SECONDS: Duration = Duration::from_secs(2);
+
+/// The time by the clock that gives ctimes, which may be behind the exact one.
+pub(super) fn now() -> SystemTime {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    let since_epoch =
+        Duration::new(now.tv_sec.try_into().unwrap_or_default(), now.tv_nsec.try_into().unwrap_or_default());
+    SystemTime::UNIX_EPOCH + since_epoch
+}
 
 /// One state of one inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,18 +4,18 @@
 //! of deeper ones are closed on the way down, and found again on the way up as the parent of the level below. A program
 //! may have moved that meanwhile, so they must be the same inodes as before.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, statat};
 use rustix::io::Errno;
 
 use super::entry::{kind, stat_if_there};
-use super::version::Version;
+use super::version::{Version, now};
 use super::{Amount, Bounds, LINKS, TreeCopy, attributes};
 use crate::error::is_disk_full;
 use crate::folder;
@@ -59,7 +59,7 @@ impl<'a> Walk<'a> {
 
     pub(super) fn run(mut self) -> io::Result<Amount> {
         let top = Pair { source: self.copy.source.try_clone()?, target: self.copy.target.try_clone()? };
-        self.enter(top)?;
+        self.enter(top, false)?;
         while !self.is_exhausted()
             && let Some(level) = self.levels.last_mut()
         {
@@ -104,11 +104,11 @@ impl<'a> Walk<'a> {
         let Some(level) = self.levels.last_mut() else { return Ok(()) };
         let Some(above) = &level.directories else { return Ok(()) };
         match open_pair(above, name, &mut self.copy.versions) {
-            Ok(pair) => {
+            Ok((pair, is_new)) => {
                 if is_deep {
                     level.directories = None;
                 }
-                let entered = self.enter(pair);
+                let entered = self.enter(pair, is_new);
                 self.tolerate(entered, name)
             }
             Err(error) => self.tolerate(Err(error), name),
@@ -116,23 +116,23 @@ impl<'a> Walk<'a> {
     }
 
     /// Copies everything in a directory but the directories below.
-    fn enter(&mut self, pair: Pair) -> io::Result<()> {
-        let now = SystemTime::now();
+    fn enter(&mut self, pair: Pair, is_new: bool) -> io::Result<()> {
+        let now = now();
         let (stat, there) = (fstat(&pair.source)?, fstat(&pair.target)?);
         let version = Version::of(&stat);
         let is_known = self.copy.versions.get(&there.st_ino) == Some(&version);
         let is_settled = self.is_running() && version.is_settled(now);
-        let names = self.copy_entries(&pair, !is_known)?;
-        // If it is exhausted, not all names are known.
-        if !is_known && !self.is_exhausted() {
-            self.remove_others(&pair.target, &names.all)?;
+        if !is_known && !is_new {
+            self.remove_others(&pair)?;
         }
-        self.levels.push(Level { directories: Some(pair), stat, is_known, is_settled, below: names.directories });
+        let below = self.copy_entries(&pair)?;
+        self.levels.push(Level { directories: Some(pair), stat, is_known, is_settled, below });
         Ok(())
     }
 
-    fn copy_entries(&mut self, pair: &Pair, wants_all: bool) -> io::Result<Names> {
-        let mut names = Names::default();
+    /// Returns the names of the directories below. They take space in the source's quota, which other names need not.
+    fn copy_entries(&mut self, pair: &Pair) -> io::Result<Vec<CString>> {
+        let mut directories = Vec::new();
         let is_top = self.levels.is_empty();
         for entry in Dir::read_from(&pair.source)? {
             let entry = entry?;
@@ -144,12 +144,9 @@ impl<'a> Walk<'a> {
                 break;
             }
             self.entries += 1;
-            if wants_all {
-                names.all.insert(name.to_owned());
-            }
             let copied = match statat(&pair.source, name, AtFlags::SYMLINK_NOFOLLOW) {
                 Ok(found) if kind(&found) == FileType::Directory => {
-                    names.directories.push(name.to_owned());
+                    directories.push(name.to_owned());
                     Ok(())
                 }
                 Ok(found) => self.copy_entry(&pair.source, &pair.target, name, &found),
@@ -157,16 +154,21 @@ impl<'a> Walk<'a> {
             };
             self.tolerate(copied, name)?;
         }
-        Ok(names)
+        Ok(directories)
     }
 
-    /// Removes what the source no longer has.
-    fn remove_others(&self, target: &OwnedFd, names: &HashSet<CString>) -> io::Result<()> {
+    /// Removes what the source no longer has, before anything is copied, which needs the space. One name after the other: a
+    /// directory may have more than fit into memory.
+    fn remove_others(&self, pair: &Pair) -> io::Result<()> {
         let is_top = self.levels.is_empty();
-        for entry in folder::entries(target, usize::MAX)? {
-            let is_ours = is_top && entry.name.as_c_str() == LINKS;
-            if !is_ours && !names.contains(&entry.name) {
-                tree::remove(target, &entry.name, &AtomicBool::new(false))?;
+        for entry in Dir::read_from(&pair.target)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") || (is_top && name == LINKS) {
+                continue;
+            }
+            if stat_if_there(&pair.source, name)?.is_none() {
+                tree::remove(&pair.target, name, &AtomicBool::new(false))?;
             }
         }
         Ok(())
@@ -215,16 +217,8 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// The names in a directory of the source.
-#[derive(Default)]
-struct Names {
-    /// Only if they are needed.
-    all: HashSet<CString>,
-    directories: Vec<CString>,
-}
-
-/// Opens a directory of the source, and its copy, which is created if it is missing.
-fn open_pair(above: &Pair, name: &CStr, versions: &mut HashMap<u64, Version>) -> io::Result<Pair> {
+/// Opens a directory of the source, and its copy. Returns whether the copy was missing and is new.
+fn open_pair(above: &Pair, name: &CStr, versions: &mut HashMap<u64, Version>) -> io::Result<(Pair, bool)> {
     let source = folder::open_as_is(&above.source, name)?;
     let there = stat_if_there(&above.target, name)?;
     let is_new = there.is_none_or(|there| kind(&there) != FileType::Directory);
@@ -237,7 +231,7 @@ fn open_pair(above: &Pair, name: &CStr, versions: &mut HashMap<u64, Version>) ->
         // A removed directory may have had this number.
         versions.remove(&fstat(&target)?.st_ino);
     }
-    Ok(Pair { source, target })
+    Ok((Pair { source, target }, is_new))
 }
 
 fn parent_of(below: &Pair, expected: &Stat) -> io::Result<Pair> {

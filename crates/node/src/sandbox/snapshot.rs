@@ -110,10 +110,8 @@ impl Sandboxes {
         mark: impl FnOnce(&mut Record),
     ) -> Result<Snapshot, NodeError> {
         let sandbox = self.get(incarnation)?;
-        let mut inner = sandbox.inner.lock().await;
-        if inner.ending || inner.state() != NodeState::Running {
-            return Err(NodeError::WrongState { incarnation: incarnation.clone(), state: inner.state() });
-        }
+        let inner = sandbox.inner.lock().await;
+        check_running(&sandbox, &inner)?;
         let what = "take a snapshot of";
         if kind.has_memory() {
             // Before anything is written, so that a full disk is the reason that is told.
@@ -121,13 +119,13 @@ impl Sandboxes {
         }
         // Protects the layers until the record of the snapshot does.
         let template = inner.processes.as_ref().and_then(|processes| processes._template.clone());
+        let source = Source::of(&inner);
         let mut record = new_record(&inner);
+        drop(inner);
         mark(&mut record);
         let directory = self.provisioner.home.execution_directory(&record.execution);
         make_private_directory(&directory).map_err(|error| failed(&sandbox, what, error))?;
-        let made = self.take(&sandbox, &mut inner, record.clone(), &directory, kind.has_memory()).await;
-        // The sandbox goes on, and the rest does not need it.
-        drop(inner);
+        let made = self.take(&sandbox, source, record.clone(), &directory, kind.has_memory()).await;
         let finished = match made {
             Ok(record) if kind == SnapshotKind::Temporary => {
                 return Ok(Snapshot { record, directory, _template: template });
@@ -144,28 +142,30 @@ impl Sandboxes {
         }
     }
 
-    /// Copies what the sandbox has, while it stands still.
+    /// Copies what the sandbox has: what it can of its files while it can be used, and the rest while it stands still.
     async fn take(
         &self,
         sandbox: &Sandbox,
-        inner: &mut Inner,
+        source: Source,
         mut record: Record,
         directory: &Path,
         with_memory: bool,
     ) -> Result<Record, NodeError> {
         let what = "take a snapshot of";
         record.save(directory).map_err(|error| failed(sandbox, what, error))?;
-        let copying = self.begin_copy(inner, &record).await.map_err(|error| failed(sandbox, what, error))?;
+        let copying = self.begin_copy(&source, &record).await.map_err(|error| failed(sandbox, what, error))?;
+        let mut inner = sandbox.inner.lock().await;
+        check_running(sandbox, &inner)?;
         if with_memory {
-            let saving = self.save_processes(sandbox, inner, directory.join(MEMORY), false).await?;
-            let copied = self.copy_frozen_layer(sandbox, inner, copying).await;
+            let saving = self.save_processes(sandbox, &mut inner, directory.join(MEMORY), false).await?;
+            let copied = self.copy_frozen_layer(sandbox, &inner, copying).await;
             saving.go_on().await;
             inner.record.saving = false;
-            save(sandbox, inner, what)?;
+            save(sandbox, &inner, what)?;
             copied?;
             record.state = NodeState::Saved;
         } else {
-            self.copy_frozen_layer(sandbox, inner, copying).await?;
+            self.copy_frozen_layer(sandbox, &inner, copying).await?;
             record.state = NodeState::Stopped;
         }
         if record.snapshot.is_some() {
@@ -175,11 +175,14 @@ impl Sandboxes {
     }
 
     /// Copies what it can of the writable layer while the sandbox runs. Its programs must not be able to hold this up for
-    /// good, because nothing else can be done with the sandbox meanwhile.
-    async fn begin_copy(&self, inner: &Inner, record: &Record) -> std::io::Result<Copying> {
-        let (Some(from), Some(to)) = (inner.record.area.clone(), record.area.clone()) else {
+    /// good: those that serve a file system could, so nothing of theirs is copied now.
+    async fn begin_copy(&self, source: &Source, record: &Record) -> std::io::Result<Copying> {
+        let (Some(from), Some(to)) = (source.area.clone(), record.area.clone()) else {
             return Err(std::io::ErrorKind::NotFound.into());
         };
+        if source.serves_files {
+            return self.provisioner.host.disk.copy_at_the_end(&from, &to).map_err(std::io::Error::other);
+        }
         let provisioner = Arc::clone(&self.provisioner);
         let begun = tokio::task::spawn_blocking(move || provisioner.host.disk.begin_copy(&from, &to));
         let begun = tokio::time::timeout(MAX_COPY_TIME, begun).await??;
@@ -248,6 +251,28 @@ impl Sandboxes {
         // A panic leaves a record, which the next start finds.
         let _ = tokio::task::spawn_blocking(move || dispose(&provisioner.host, &remains)).await;
     }
+}
+
+/// What is copied while others may use the sandbox.
+struct Source {
+    area: Option<String>,
+    /// Its programs may serve a file system of their own.
+    serves_files: bool,
+}
+
+impl Source {
+    fn of(inner: &Inner) -> Self {
+        let serves_files = inner.record.spec.as_ref().is_some_and(|spec| spec.features.fuse);
+        Self { area: inner.record.area.clone(), serves_files }
+    }
+}
+
+/// An execution never gets its files back after it has given them to the next one.
+fn check_running(sandbox: &Sandbox, inner: &Inner) -> Result<(), NodeError> {
+    if !inner.ending && inner.state() == NodeState::Running {
+        return Ok(());
+    }
+    Err(NodeError::WrongState { incarnation: sandbox.incarnation.clone(), state: inner.state() })
 }
 
 /// Names no owner yet.

@@ -26,8 +26,9 @@ impl Stage {
         let path = root.path().to_owned();
         let server = Server::start_with(move |config| {
             config.control.workspace = Some(Workspace::new(&path));
-            let everybody = BTreeMap::from([("*".to_owned(), vec!["fuse".to_owned()])]);
-            config.control.features = FeatureGrants::parse(&everybody).unwrap();
+            let both = |name: &str| (name.to_owned(), vec!["fuse".to_owned(), "userns".to_owned()]);
+            let everybody = FeatureGrants::parse(&BTreeMap::from([both("*")])).unwrap();
+            config.control.features = everybody.with_templates(&BTreeMap::from([both("code-interpreter-v1")])).unwrap();
         })
         .await;
         let made = server.client.post("/volumes", json!({ "name": "data" })).await;
@@ -158,6 +159,11 @@ async fn a_sandbox_gets_volumes_by_name_and_shows_them() {
     let refused = stage.client().post("/v2/sandboxes", fuse).await;
     assert_eq!(refused.status, 400);
     assert!(refused.json["message"].as_str().unwrap().contains("cannot have volumes"), "{}", refused.json);
+    // Those that the operator gives a template are not in the way.
+    let mut listed = with("data", "/mnt");
+    listed["templateID"] = json!("code-interpreter-v1");
+    let features = stage.server.node.spec_of(&stage.server.create(listed).await).unwrap().features;
+    assert_eq!((features.userns, features.fuse), (true, false));
     let mounts = json!([{ "name": "data", "path": "/mnt/data" }]);
     let id = stage.server.create(json!({ "volumeMounts": mounts })).await;
     let spec = stage.server.node.spec_of(&id).unwrap();
