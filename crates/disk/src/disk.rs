@@ -139,13 +139,13 @@ impl Disk {
         self.areas.usage(&self.places, &AreaName::parse(name)?)
     }
 
-    /// What the area takes, by the file system's count or else by that of its files' blocks, which reads all of its
-    /// directories. What it shares with other areas counts too: how much that is changes with each write to them, and it is
-    /// the area's alone once they are gone.
+    /// What the area takes, by its project's count or else by its files' blocks, which reads all of its directories. What it
+    /// shares with other areas counts too: how much that is changes with each write to them, and it is the area's alone once
+    /// they are gone. Simple quotas of btrfs count it for the area that was there first.
     pub fn size(&self, name: &str) -> Result<Bytes, DiskError> {
         match self.usage(name)?.used {
-            Some(used) => Ok(used),
-            None => blocks::used_by(self.area(name)?.path()).doing_area("measure", name),
+            Some(used) if self.kind == DiskKind::Projects => Ok(used),
+            _ => blocks::used_by(self.area(name)?.path()).doing_area("measure", name),
         }
     }
 

@@ -7,7 +7,6 @@ use crate::common::has_criu;
 use crate::served;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use isopod_testkit::{Finished, StateDir};
 use serde_json::{Value, json};
@@ -120,18 +119,6 @@ fn a_snapshot_of_the_files_keeps_no_program() {
     finish(server, &state);
 }
 
-/// All programs of this host except the one that formats the disk image, so that sandboxes write to plain directories.
-fn programs_without_image(place: &Path) {
-    let path = std::env::var_os("PATH").unwrap();
-    for directory in std::env::split_paths(&path) {
-        let Ok(programs) = std::fs::read_dir(directory) else { continue };
-        for program in programs.map(Result::unwrap).filter(|program| program.file_name() != "mkfs.btrfs") {
-            // The first one of a name is the one that counts.
-            let _ = std::os::unix::fs::symlink(program.path(), place.join(program.file_name()));
-        }
-    }
-}
-
 /// Writes a line and its number to a file that stays open, until the file `enough` is there.
 const WRITER: &str = "i=0; exec 3>>lines; echo ready > ready; \
     while [ ! -e enough ]; do i=$((i + 1)); echo line $i >&3; echo $i > last; done; echo $i > done";
@@ -141,11 +128,11 @@ fn a_snapshot_on_a_disk_without_snapshots_has_files_and_memory_of_one_moment() {
     if !has_criu() {
         return;
     }
-    let (state, programs) = (StateDir::new(BINARY), tempfile::tempdir().unwrap());
-    programs_without_image(programs.path());
+    let state = StateDir::new(BINARY);
     let options = ["serve", "--pool-ready", "1", "--pool-prepared", "1", "--listen", "127.0.0.1:0"];
-    let mut command = state.isopod().command(&options);
-    command.env("PATH", programs.path());
+    let command = state.isopod().command(&options);
+    // An area of an earlier time, which an image would hide. The server removes it.
+    std::fs::create_dir_all(state.path().join("disk/areas/older")).unwrap();
     let server = Served::start_command(&state, command);
     let id = server.create(&[]);
     let prepare = "head -c 30000000 /dev/urandom > large && ln large linked && ln -s large link && \
