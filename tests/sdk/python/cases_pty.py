@@ -18,7 +18,10 @@ class Terminal:
         return b"".join(self.output).decode(errors="replace")
 
     async def shows(self, text):
-        await until(lambda: text in self.text(), seconds=15)
+        try:
+            await until(lambda: text in self.text(), seconds=15)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.text()[-500:]!r} has no {text!r}") from None
 
     async def ends(self):
         await until(lambda: self.result is not None, seconds=15)
@@ -81,7 +84,8 @@ async def a_resize_reaches_the_program(sdk):
     async with sdk.sandbox() as sandbox:
         terminal = await opened(sdk, lambda **o: sandbox.pty.create(size=size(24, 80), **o))
         send = lambda text: go(sandbox.pty.send_stdin(terminal.handle.pid, text.encode()))
-        await send("trap 'echo changed' WINCH; echo rea''dy\n")
+        # In quotes, because the terminal also shows what is typed.
+        await send("trap \"echo chan''ged\" WINCH; echo rea''dy\n")
         await terminal.shows("ready")
         await go(sandbox.pty.resize(terminal.handle.pid, size(40, 132)))
         await send("\n")

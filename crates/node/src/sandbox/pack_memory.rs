@@ -9,6 +9,7 @@ use isopod_checkpoint::{MEMORY, SavedMemories};
 use isopod_wire::node::NodeState;
 
 use super::{Sandbox, Sandboxes};
+use crate::home::HomeKind;
 
 /// How often to look for some, at least.
 const CHECK: Duration = Duration::from_secs(30);
@@ -16,6 +17,10 @@ const CHECK: Duration = Duration::from_secs(30);
 impl Sandboxes {
     /// Packs nothing if `after` is `None`, but removes what is left of memory that was packed before.
     pub(crate) fn pack_memory_after(self: &Arc<Self>, after: Option<Duration>) {
+        // Those of a command end with it.
+        if *self.provisioner.home.kind() != HomeKind::Server {
+            return;
+        }
         let sandboxes = Arc::downgrade(self);
         tokio::spawn(async move {
             loop {
