@@ -55,7 +55,8 @@ fn has_pages(memory: &Path) -> bool {
 async fn until_packed(state: &StateDir, number: usize) {
     until("all saved memory is packed", async || {
         let all = memories(state);
-        (all.len() == number && !all.iter().any(|memory| has_pages(memory))).then_some(())
+        let is_packed = |memory: &PathBuf| memory.join("packed.json").exists() && !has_pages(memory);
+        (all.len() == number && all.iter().all(is_packed)).then_some(())
     })
     .await;
 }
