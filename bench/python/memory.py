@@ -156,16 +156,24 @@ def available():
     return int(line.split()[1]) / 1024
 
 
+def settled():
+    """What is available once nothing of the sandboxes before comes back any more."""
+    while True:
+        before = available()
+        time.sleep(5)
+        if abs(available() - before) < 5:
+            return available()
+
+
 def paused(count):
-    before = available()
+    before = settled()
     sandboxes = [holder(32) for _ in range(count)]
-    running = before - available()
+    running = before - settled()
     for sandbox in sandboxes:
         sandbox.pause()
     wait_until_saved(sandboxes)
-    time.sleep(1)
     RESULTS["running"] = running / count
-    RESULTS["paused"] = (before - available()) / count
+    RESULTS["paused"] = (before - settled()) / count
     for sandbox in sandboxes:
         sandbox.kill()
 
