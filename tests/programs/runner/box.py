@@ -63,8 +63,8 @@ class Box:
             self.download(f"{apt} {' '.join(packages)} >/tmp/apt.log 2>&1 || {{ cat /tmp/apt.log; exit 1; }}")
 
     def start(self, command, account="user"):
-        """Starts a program that keeps running."""
-        return self.sandbox.commands.run(command, background=True, user=account, timeout=0)
+        """Starts a program that keeps running, in the account's home instead of the template's directory."""
+        return self.sandbox.commands.run(f"cd; {command}", background=True, user=account, timeout=0)
 
     def write(self, path, text, account="user"):
         """Writes a file. Relative paths start in the account's home."""
