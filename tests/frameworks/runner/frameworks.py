@@ -50,5 +50,6 @@ FRAMEWORKS = [
     Framework("inspect-ai", "Inspect", ("inspect-sandboxes", "inspect-ai"), python=(3, 12)),
     Framework("harbor", "Harbor", ("harbor",), python=(3, 12)),
     Framework("computesdk", "ComputeSDK", ("@computesdk/e2b", "computesdk"), language="js", every_change=True),
+    Framework("vibekit", "VibeKit", ("@vibe-kit/e2b", "@vibe-kit/sdk"), ("@e2b/code-interpreter", "e2b"), language="js"),
     Framework("e2b-mcp-server", "E2B's MCP server", ("e2b-mcp-server",), INTERPRETER, every_change=True),
 ]
