@@ -18,6 +18,10 @@ use anyhow::{Context as _, bail};
 use isopod_storage::{
     Credentials, Daemon, DirectoryStore, ObjectStore, Quota, S3Settings, S3Store, Settings, Subtree, View,
 };
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
@@ -25,10 +29,10 @@ async fn main() -> anyhow::Result<()> {
 }
 
 pub(crate) async fn run(arguments: &[String]) -> anyhow::Result<()> {
-    tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::from_default_env())
-        .with_writer(std::io::stderr)
-        .init();
+    let asked = std::env::var("RUST_LOG").ok().and_then(|levels| levels.parse::<Targets>().ok());
+    let targets = asked.unwrap_or_else(|| Targets::new().with_default(LevelFilter::ERROR));
+    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(targets);
+    tracing_subscriber::registry().with(lines).init();
     let [state, bucket, mounts @ ..] = arguments else { bail!("usage: storaged STATE BUCKET MOUNT[=EXECUTION]...") };
     let mut settings = Settings::new(state);
     if let Some(seconds) = number("STORAGED_DEADLINE") {

@@ -10,6 +10,10 @@ use std::sync::Arc;
 use isopod_storage::{DirectoryStore, FsError, Sync, Vfs};
 use support::model::{Entry, Model, Step, perform, snapshot};
 use support::{Flaky, Random, crash, quick};
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 struct World {
     directory: tempfile::TempDir,
@@ -91,8 +95,10 @@ fn errno(error: &FsError) -> String {
 
 /// Enables logs, for investigating a failure: `RUST_LOG=isopod_storage=trace`.
 fn logs() {
-    let filter = tracing_subscriber::EnvFilter::from_default_env();
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+    let asked = std::env::var("RUST_LOG").ok().and_then(|levels| levels.parse::<Targets>().ok());
+    let lines = tracing_subscriber::fmt::layer().with_test_writer();
+    let lines = lines.with_filter(asked.unwrap_or_else(|| Targets::new().with_default(LevelFilter::ERROR)));
+    let _ = tracing_subscriber::registry().with(lines).try_init();
 }
 
 async fn run(seed: u64, steps: usize, failing: u32) {

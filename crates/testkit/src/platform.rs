@@ -10,6 +10,10 @@ use isopod_node::base::{BaseOptions, HostEnvironment};
 use isopod_node::{HomeKind, Node, NodeConfig, PoolSize, RegistrySettings, SpawnerProgram, StateRoot};
 use isopod_wire::node::{Incarnation, NodeApi, SandboxSpec};
 use isopod_wire::{Bytes, KernelFeatures, Limits, NetworkPolicy, SandboxId};
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::residue::{Residue, assert_nothing_left};
 use crate::shared_base::share_base;
@@ -254,10 +258,10 @@ fn cache_directory() -> PathBuf {
 
 fn init_logging() {
     // Another test of the same process may have installed one first.
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(tracing_subscriber::EnvFilter::try_from_env("ISOPOD_LOG").unwrap_or_else(|_| "warn".into()))
-        .with_test_writer()
-        .try_init();
+    let asked = std::env::var("ISOPOD_LOG").ok().and_then(|levels| levels.parse::<Targets>().ok());
+    let targets = asked.unwrap_or_else(|| Targets::new().with_default(LevelFilter::WARN));
+    let lines = tracing_subscriber::fmt::layer().with_test_writer().with_filter(targets);
+    let _ = tracing_subscriber::registry().with(lines).try_init();
 }
 
 /// The program that `cargo xtask setup` makes for the tests.
