@@ -47,10 +47,11 @@ fn workspace_root() -> PathBuf {
 fn build_guest(root: &Path) -> PathBuf {
     let target = if has_musl() || adds_musl() { MUSL } else { GLIBC };
     let target_dir = guest_target_dir();
+    let profile = guest_profile();
     let mut cargo = Command::new(env::var_os("CARGO").expect("cargo sets it"));
     cargo
         .current_dir(root)
-        .args(["build", "--quiet", "--locked", "--package", "isopod-guest", "--profile", "guest", "--target", target])
+        .args(["build", "--quiet", "--locked", "--package", "isopod-guest", "--profile", profile, "--target", target])
         .arg("--target-dir")
         .arg(&target_dir);
     // Flags of the outer build (a linter, coverage) must not reach the guest.
@@ -71,7 +72,7 @@ fn build_guest(root: &Path) -> PathBuf {
         // Not 0: cargo would not show the compiler's errors.
         std::process::exit(1);
     }
-    target_dir.join(target).join("guest").join("isopod-guest")
+    target_dir.join(target).join(profile).join("isopod-guest")
 }
 
 fn has_musl() -> bool {
@@ -106,10 +107,19 @@ fn first_error(stderr: &str) -> String {
     line.unwrap_or("rustup gave no reason").to_owned()
 }
 
-/// The directory is next to the outer target directory, so that all profiles share one guest.
+/// Packages have a guest that takes longer to build.
+fn guest_profile() -> &'static str {
+    if outer_profile_dir().ends_with("dist") { "guest-dist" } else { "guest" }
+}
+
+/// The directory is next to the outer target directory, so that the other profiles share one guest.
 fn guest_target_dir() -> PathBuf {
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    // OUT_DIR is <target>/<profile>/build/<crate>/out.
-    let target = out.ancestors().nth(4).expect("OUT_DIR lies four levels below the target directory");
+    let target = outer_profile_dir().parent().expect("the directory of a profile is not the root").to_owned();
     target.join("guest-build")
+}
+
+/// `OUT_DIR` is `<target>/<profile>/build/<crate>/out`.
+fn outer_profile_dir() -> PathBuf {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    out.ancestors().nth(3).expect("OUT_DIR lies three levels below the directory of the profile").to_owned()
 }
