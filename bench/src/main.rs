@@ -23,6 +23,7 @@ mod sdk;
 mod server;
 mod service;
 mod stage;
+mod template;
 mod throughput;
 mod workflows;
 
@@ -61,12 +62,13 @@ enum Part {
     Sdk,
     Interpreter,
     Build,
+    Template,
     Runs,
     Service,
     Memory,
 }
 
-const PARTS: [Part; 12] = [
+const PARTS: [Part; 13] = [
     Part::Create,
     Part::Command,
     Part::Churn,
@@ -76,6 +78,7 @@ const PARTS: [Part; 12] = [
     Part::Sdk,
     Part::Interpreter,
     Part::Build,
+    Part::Template,
     Part::Runs,
     Part::Service,
     Part::Memory,
@@ -104,6 +107,7 @@ fn main() -> anyhow::Result<()> {
                     Ok(()) => pull::measure(&binary, &scale, &mut report).await,
                     failed => failed,
                 },
+                Part::Template => template::measure(&binary, &scale, &mut report),
                 Part::Runs => match runs::measure(&binary, &scale, &mut report).await {
                     Ok(()) => workflows::measure(&binary, &scale, &mut report).await,
                     failed => failed,

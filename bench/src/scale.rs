@@ -21,6 +21,8 @@ pub(crate) struct Scale {
     pub(crate) streams: usize,
     /// Calls through the SDK per row.
     pub(crate) sdk_calls: usize,
+    /// Builds of the code interpreter's template.
+    pub(crate) template_builds: usize,
     /// Concurrent workflow runs.
     pub(crate) workflow_runs: usize,
     /// Nodes in a chain of agents.
@@ -41,6 +43,7 @@ impl Scale {
         stream_mib: 256,
         streams: 5,
         sdk_calls: 200,
+        template_builds: 3,
         workflow_runs: 200,
         workflow_chain: 300,
         saved: 100,
@@ -56,6 +59,7 @@ impl Scale {
         stream_mib: 64,
         streams: 2,
         sdk_calls: 30,
+        template_builds: 1,
         workflow_runs: 20,
         workflow_chain: 50,
         saved: 10,
