@@ -67,8 +67,8 @@ impl Authenticator {
         if let Some(known) = known.get::<Caller>() {
             return Ok(known.clone());
         }
-        match (&self.tokens, headers.get(TOKEN_HEADER)) {
-            (Some(check), Some(_)) => self.by_token(check, headers).await,
+        match (&self.tokens, token_of(headers)) {
+            (Some(check), Some(token)) => self.by_token(check, token, headers).await,
             _ => self.by_key(headers).await,
         }
     }
@@ -93,15 +93,18 @@ impl Authenticator {
     }
 
     /// Identifies a user acting for a team. The user must belong to the team, according to the token or to our records.
-    async fn by_token(&self, check: &TokenCheck, headers: &HeaderMap) -> Result<Caller, ApiError> {
-        let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let claims = check.check(text(TOKEN_HEADER), Timestamp::now()).await.map_err(|error| {
+    async fn by_token(&self, check: &TokenCheck, token: &str, headers: &HeaderMap) -> Result<Caller, ApiError> {
+        let claims = check.check(token, Timestamp::now()).await.map_err(|error| {
             if let TokenError::Keys(_) = &error {
                 tracing::error!(error = isopod_wire::error_chain(&error), "could not check a token");
             }
             ApiError::unauthorized(error.to_string()).with_code("invalid_token")
         })?;
-        let team = text(TEAM_HEADER);
+        let named = headers.get(TEAM_HEADER).map(|value| value.to_str().unwrap_or_default());
+        let Some(team) = named.or_else(|| claims.only_team()) else {
+            let message = format!("the token names no team, or several: send the team's id as {TEAM_HEADER}");
+            return Err(ApiError::forbidden(message).with_code("not_a_member"));
+        };
         let store = &self.store;
         let name = store.find_team(team).await?;
         let is_member = claims.names_team(team) || store.is_member(team, &claims.sub).await?;
@@ -120,10 +123,20 @@ impl Authenticator {
 }
 
 fn key_of(headers: &HeaderMap) -> Option<&str> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
-    let bearer = || {
-        let (scheme, token) = text("authorization")?.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
-    };
-    text("x-api-key").or_else(bearer).filter(|key| !key.is_empty())
+    let key = headers.get("x-api-key").and_then(|value| value.to_str().ok());
+    key.or_else(|| bearer_of(headers)).filter(|key| !key.is_empty())
+}
+
+/// A user's token: in its own header, or as the bearer, where only a token has dots.
+fn token_of(headers: &HeaderMap) -> Option<&str> {
+    match headers.get(TOKEN_HEADER) {
+        Some(token) => Some(token.to_str().unwrap_or_default()),
+        None if headers.contains_key("x-api-key") => None,
+        None => bearer_of(headers).filter(|token| token.contains('.')),
+    }
+}
+
+fn bearer_of(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get("authorization")?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }

@@ -40,6 +40,19 @@ impl Claims {
         lists.into_iter().flatten().flatten().any(|one| one == team) || metadata.team_id.as_deref() == Some(team)
     }
 
+    /// The only team that the token names.
+    pub fn only_team(&self) -> Option<&str> {
+        let metadata = self.app_metadata.as_ref();
+        let lists = [self.teams.as_ref(), metadata.and_then(|metadata| metadata.teams.as_ref())];
+        let mut named = lists.into_iter().flatten().flatten().map(String::as_str).collect::<Vec<_>>();
+        named.extend(metadata.and_then(|metadata| metadata.team_id.as_deref()));
+        named.dedup();
+        match named.as_slice() {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
     pub(super) fn check_time(&self, now: Timestamp) -> Result<(), TokenError> {
         // A token without an expiry could never be revoked.
         let end = self.exp.map(moment).ok_or(TokenError::Expired)?;

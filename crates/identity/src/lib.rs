@@ -77,6 +77,11 @@ impl TokenCheck {
         Self { tokens, known: Arc::default(), remote }
     }
 
+    /// The required issuer.
+    pub fn issuer(&self) -> Option<&str> {
+        self.tokens.issuer.as_deref()
+    }
+
     /// Returns the claims of the token if it is valid now.
     pub async fn check(&self, text: &str, now: Timestamp) -> Result<Claims, TokenError> {
         let token = Token::parse(text)?;

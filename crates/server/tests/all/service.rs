@@ -612,6 +612,15 @@ async fn a_persons_token_counts_for_the_teams_that_the_person_belongs_to() {
     let listed = ask("t1", &good, Method::GET, "/v2/sandboxes?metadata=userID%3Dsomeone", json!(null)).await;
     assert_eq!(listed.json.as_array().unwrap().len(), 1);
     assert_eq!(server.client.get("/v2/sandboxes").await.json, json!([]), "it belongs to the first team");
+    // As the bearer, a token needs no team beside it if it names only one.
+    for (teams, status) in [(json!(["t1"]), 200), (json!(["t1", "t2"]), 403), (json!(["t9"]), 403), (json!([]), 403)] {
+        let claims = json!({ "sub": "u1", "exp": 9_999_999_999_i64, "app_metadata": { "teams": teams } });
+        let bearer = format!("Bearer {}", token(&claims));
+        let headers = [("authorization", bearer.as_str())];
+        let answer = server.client.raw(Method::GET, "/v2/sandboxes", &headers, bytes::Bytes::new()).await;
+        assert_eq!(answer.status, status, "{teams} {answer:?}");
+        assert_eq!(answer.json.as_array().map(Vec::len), (status == 200).then_some(1), "{teams}");
+    }
     for (team, token, status, code) in [
         ("t2", good.as_str(), 403, "not_a_member"),
         ("t9", good.as_str(), 403, "not_a_member"),
