@@ -4,18 +4,31 @@ import assert from "node:assert/strict";
 import { createInterface } from "node:readline";
 import { Client } from "@modelcontextprotocol/sdk/client/index.js";
 import { StdioClientTransport } from "@modelcontextprotocol/sdk/client/stdio.js";
+import { StreamableHTTPClientTransport } from "@modelcontextprotocol/sdk/client/streamableHttp.js";
 import { LoggingMessageNotificationSchema } from "@modelcontextprotocol/sdk/types.js";
 
+const OVER_HTTP = process.argv[2] === "http";
 const { ISOPOD_PROGRAM, ISOPOD_ONLY, E2B_API_KEY, E2B_API_URL, E2B_SANDBOX_URL } = process.env;
 const [NAME, ...ONLY] = JSON.parse(ISOPOD_ONLY);
 const input = createInterface({ input: process.stdin })[Symbol.asyncIterator]();
+
+/** Options of the program are parts of the URL. */
+function transportOf(options) {
+  if (OVER_HTTP) {
+    const url = new URL("/mcp", E2B_API_URL);
+    for (let at = 0; at < options.length; at += 2) url.searchParams.set(options[at].slice(2), options[at + 1]);
+    return new StreamableHTTPClientTransport(url, { requestInit: { headers: { "X-API-Key": E2B_API_KEY } } });
+  }
+  const env = { PATH: process.env.PATH, E2B_API_KEY, E2B_API_URL, E2B_SANDBOX_URL };
+  return new StdioClientTransport({ command: ISOPOD_PROGRAM, args: ["mcp", ...options], env });
+}
 
 async function connected(options, work) {
   const client = new Client({ name: "test", version: "1" });
   const logs = [];
   client.setNotificationHandler(LoggingMessageNotificationSchema, ({ params }) => void logs.push(params));
-  const env = { PATH: process.env.PATH, E2B_API_KEY, E2B_API_URL, E2B_SANDBOX_URL };
-  await client.connect(new StdioClientTransport({ command: ISOPOD_PROGRAM, args: ["mcp", ...options], env }));
+  const transport = transportOf(options);
+  await client.connect(transport);
   // With their schemas, results are checked by the client.
   await client.listTools();
   const call = (name, args = {}, options) => client.callTool({ name, arguments: args }, undefined, options);
@@ -27,6 +40,7 @@ async function connected(options, work) {
   try {
     return await work({ client, call, good, logs });
   } finally {
+    if (OVER_HTTP) await transport.terminateSession();
     await client.close();
   }
 }
@@ -105,6 +119,22 @@ const CASES = {
       console.log("restart");
       assert.equal((await input.next()).value, "restarted");
       assert.equal((await good("run_code", { code: "x" })).results[0].text, "5");
+    });
+  },
+
+  async a_call_during_a_restart_ends_with_an_error() {
+    if (!OVER_HTTP) return;
+    await connected([], async ({ good, call }) => {
+      await good("run_code", { code: "x = 6" });
+      let begin;
+      const started = new Promise((resolve) => (begin = resolve));
+      const running = call("run_command", { command: "echo started; sleep 98765" }, { onprogress: begin });
+      await Promise.race([started, running]);
+      console.log("restart");
+      const [restarted, ended] = await Promise.all([input.next(), running.catch((error) => error)]);
+      assert.equal(restarted.value, "restarted");
+      assert.match(ended.message, /the server restarted while this call ran/);
+      assert.equal((await good("run_code", { code: "x" })).results[0].text, "6");
     });
   },
 

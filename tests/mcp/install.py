@@ -57,6 +57,23 @@ def files_of_a_project_have_no_key(isopod):
         assert json.loads((place.project / ".vscode/mcp.json").read_text())["inputs"][0]["password"] is True
 
 
+def over_http_the_entry_is_a_url(isopod):
+    with Place(isopod) as place:
+        place.run("claude", "--http", "--yes")
+        entry = place.entry(place.project / ".mcp.json")
+        assert entry == {"type": "http", "url": "http://127.0.0.1:3000/mcp",
+                         "headers": {"Authorization": "Bearer ${E2B_API_KEY}"}}, entry
+        place.run("vscode", "--url", "https://box.example/mcp?session=work", "--yes")
+        entry = place.entry(place.project / ".vscode/mcp.json", "servers")
+        assert entry["url"] == "https://box.example/mcp?session=work" and "${input:" in entry["headers"]["Authorization"], entry
+        place.run("cursor", "--http", "--yes")
+        assert place.entry(place.home / ".cursor/mcp.json")["headers"]["Authorization"] == f"Bearer {KEY}"
+        place.run("codex", "--http", "--yes", key=None)
+        entry = tomllib.loads((place.home / ".codex/config.toml").read_text())["mcp_servers"]["isopod"]
+        assert entry == {"url": "http://127.0.0.1:3000/mcp", "bearer_token_env_var": "E2B_API_KEY"}, entry
+        assert "URL" in place.run("codex", "--url", "no url", "--yes", code=125).stderr
+
+
 def files_of_a_user_have_the_key_and_are_for_the_user(isopod):
     with Place(isopod) as place:
         for client, path in [("claude", ".claude.json"), ("cursor", ".cursor/mcp.json"), ("codex", ".codex/config.toml")]:
@@ -92,5 +109,6 @@ def a_file_that_is_not_understood_stays(isopod):
             assert "--print" in done.stderr and (place.project / ".mcp.json").read_text() == text, done
 
 
-CASES = [nothing_is_written_without_a_yes, files_of_a_project_have_no_key, files_of_a_user_have_the_key_and_are_for_the_user,
+CASES = [nothing_is_written_without_a_yes, files_of_a_project_have_no_key, over_http_the_entry_is_a_url,
+         files_of_a_user_have_the_key_and_are_for_the_user,
          other_entries_stay_and_a_second_time_changes_nothing, a_file_that_is_not_understood_stays]

@@ -25,6 +25,34 @@ pub struct McpConfig {
     pub max_output: usize,
     /// Whether the client may also use sandboxes of the team that it didn't create.
     pub all_sandboxes: bool,
-    /// The files of this machine that `upload` and `download` may use. Without them, there are no such tools.
-    pub local_files: Option<LocalFiles>,
+    /// How `upload` and `download` move files.
+    pub transfers: Transfers,
+}
+
+/// How `upload` and `download` move files.
+#[derive(Clone, Debug)]
+pub enum Transfers {
+    /// There are no such tools.
+    Off,
+    /// From and to files of this machine.
+    LocalFiles(LocalFiles),
+    /// In the calls and their results, for clients on other machines.
+    InCalls,
+}
+
+impl Transfers {
+    pub(crate) fn local_files(&self) -> Option<&LocalFiles> {
+        match self {
+            Self::LocalFiles(files) => Some(files),
+            Self::Off | Self::InCalls => None,
+        }
+    }
+
+    /// Marks the sandboxes that end with a client, so that people see where they came from.
+    pub(crate) fn mark(&self) -> &'static str {
+        match self {
+            Self::InCalls => "http",
+            Self::Off | Self::LocalFiles(_) => "stdio",
+        }
+    }
 }

@@ -55,8 +55,7 @@ pub(crate) async fn list(sandboxes: &Arc<Sandboxes>) -> Vec<Resource> {
         let entries = sandbox.guest().list_dir(".", 1).await.unwrap_or_default();
         let files = entries.iter().filter(|entry| entry.kind == EntryKind::File).take(MAX_LISTED);
         all.extend(files.map(|entry| {
-            let uri = format!("{SCHEME}{id}/files{}", utf8_percent_encode(&entry.path, ESCAPED));
-            Resource::new(uri, visible(&entry.name)).with_size(entry.size)
+            Resource::new(file_uri(id.as_str(), &entry.path), visible(&entry.name)).with_size(entry.size)
         }));
     }
     all
@@ -78,6 +77,15 @@ pub(crate) async fn read(sandboxes: &Arc<Sandboxes>, uri: &str) -> Result<ReadRe
         }
     };
     Ok(ReadResourceResult::new(vec![contents]))
+}
+
+/// The URI of a file. A relative path starts at the user's home.
+pub(crate) fn file_uri(sandbox: &str, path: &str) -> String {
+    let path = match path.starts_with('/') {
+        true => path.to_owned(),
+        false => format!("/home/user/{path}"),
+    };
+    format!("{SCHEME}{sandbox}/files{}", utf8_percent_encode(&path, ESCAPED))
 }
 
 async fn find(sandboxes: &Arc<Sandboxes>, name: String) -> Result<Sandbox, ToolError> {

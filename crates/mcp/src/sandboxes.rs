@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures::future::join_all;
@@ -17,14 +17,18 @@ use isopod_client::guest::GuestError;
 use isopod_client::sandbox::{ListSandboxes, SandboxInfo, SandboxState};
 use isopod_client::{ApiError, Client, NewSandbox, Sandbox, SandboxId};
 use isopod_wire::error_chain;
+use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use crate::config::McpConfig;
 use crate::tool_error::ToolError;
 
-/// Marks sandboxes that end with a client, so that people see where they came from.
-const MARK: (&str, &str) = ("isopod.mcp", "stdio");
+/// Marks sandboxes that end with a client.
+const MARK: &str = "isopod.mcp";
+/// How many calls of a client run at the same time. Over HTTP they go on when the client hangs up.
+pub(crate) const MAX_CALLS: usize = 64;
 const SESSION_KEY: &str = "isopod.session";
 /// How long calls may take to stop when the client leaves. Clients kill a server after two seconds or later.
 const STOP: Duration = Duration::from_millis(700);
@@ -40,7 +44,8 @@ pub(crate) enum Target {
 }
 
 /// What becomes of a sandbox when the client leaves.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub(crate) enum Lasting {
     /// It is killed.
     No,
@@ -62,12 +67,32 @@ pub(crate) struct Wanted {
     pub(crate) is_own: bool,
 }
 
+/// What a client has, to be found again by a later server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Inventory {
+    pub(crate) sandboxes: BTreeMap<SandboxId, Lasting>,
+    pub(crate) own: Option<SandboxId>,
+}
+
+/// Is told of every change of what a client has.
+#[async_trait::async_trait]
+pub(crate) trait Notebook: Send + Sync + std::fmt::Debug {
+    async fn note(&self, inventory: Inventory);
+}
+
 #[derive(Debug)]
 pub(crate) struct Sandboxes {
     config: McpConfig,
+    /// The client of the configuration, or one with newer credentials.
+    client: RwLock<Client>,
+    notebook: Option<Arc<dyn Notebook>>,
+    /// Held while the notebook is written, so that the last note is the newest.
+    noting: tokio::sync::Mutex<()>,
     state: Mutex<State>,
     /// Held while a sandbox is created, so that calls at the same time share one, and none is missed at the end.
     creating: tokio::sync::Mutex<()>,
+    /// The calls that may run at the same time.
+    pub(crate) calls: Semaphore,
     /// Work that has to be finished when the client leaves.
     pub(crate) tasks: TaskTracker,
 }
@@ -89,15 +114,64 @@ struct Held {
 
 impl Sandboxes {
     pub(crate) fn new(config: McpConfig) -> Self {
-        Self { config, state: Mutex::default(), creating: tokio::sync::Mutex::default(), tasks: TaskTracker::new() }
+        let client = RwLock::new(config.client.clone());
+        Self {
+            config,
+            client,
+            notebook: None,
+            noting: tokio::sync::Mutex::default(),
+            state: Mutex::default(),
+            creating: tokio::sync::Mutex::default(),
+            calls: Semaphore::new(MAX_CALLS),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    pub(crate) fn with_notebook(mut self, notebook: Arc<dyn Notebook>) -> Self {
+        self.notebook = Some(notebook);
+        self
+    }
+
+    /// Takes over what the client had with an earlier server, as far as it still exists.
+    pub(crate) async fn restore(&self, inventory: Inventory) {
+        for (id, lasting) in inventory.sandboxes {
+            match self.client().attach(&id).await {
+                Ok((sandbox, _)) => self.hold(sandbox, lasting),
+                Err(error) => tracing::info!(%id, error = error_chain(&error), "a sandbox of an MCP session is gone"),
+            }
+        }
+        let mut state = self.state();
+        match inventory.own {
+            Some(own) if state.held.contains_key(&own) => state.own = Some(own),
+            lost => state.lost = lost,
+        }
+    }
+
+    /// Uses newer credentials from now on.
+    pub(crate) fn renew(&self, client: Client) {
+        for held in self.state().held.values_mut() {
+            held.sandbox = held.sandbox.clone().with_client(&client);
+        }
+        *self.client.write().unwrap_or_else(PoisonError::into_inner) = client;
+    }
+
+    async fn note(&self) {
+        let Some(notebook) = &self.notebook else { return };
+        let _noting = self.noting.lock().await;
+        let inventory = {
+            let state = self.state();
+            let sandboxes = state.held.iter().map(|(id, held)| (id.clone(), held.lasting.clone())).collect();
+            Inventory { sandboxes, own: state.own.clone() }
+        };
+        notebook.note(inventory).await;
     }
 
     pub(crate) fn config(&self) -> &McpConfig {
         &self.config
     }
 
-    pub(crate) fn client(&self) -> &Client {
-        &self.config.client
+    pub(crate) fn client(&self) -> Client {
+        self.client.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The sandbox of a call. Creates the client's own sandbox, or that of a session, if there is none.
@@ -157,6 +231,7 @@ impl Sandboxes {
         }
         let (sandbox, _) = self.client().attach(&id).await?;
         self.hold(sandbox.clone(), Lasting::Foreign);
+        self.note().await;
         Ok(sandbox)
     }
 
@@ -191,6 +266,7 @@ impl Sandboxes {
         if wanted.is_own {
             self.state().own = Some(sandbox.id().clone());
         }
+        self.note().await;
         Ok(sandbox)
     }
 
@@ -203,7 +279,7 @@ impl Sandboxes {
         match &wanted.session {
             // The server finds the session's sandbox, or creates it.
             Some(name) => NewSandbox { auto_pause: true, ..new.metadata(SESSION_KEY, name) },
-            None => new.metadata(MARK.0, MARK.1).idempotency_key(new_key()),
+            None => new.metadata(MARK, self.config.transfers.mark()).idempotency_key(new_key()),
         }
     }
 
@@ -221,6 +297,7 @@ impl Sandboxes {
             for copy in copies.iter().flatten() {
                 this.hold(copy.clone(), Lasting::No);
             }
+            this.note().await;
             Ok(copies)
         });
         forked.await.unwrap_or_else(|_| Err(ToolError::cancelled()))
@@ -239,6 +316,7 @@ impl Sandboxes {
     pub(crate) async fn kill(&self, id: &SandboxId) -> Result<bool, ToolError> {
         let killed = self.client().kill(id).await?;
         self.forget(id);
+        self.note().await;
         Ok(killed)
     }
 
@@ -274,6 +352,7 @@ impl Sandboxes {
             }
             Err(error) if error.is_not_found() => {
                 self.forget(sandbox);
+                self.note().await;
                 ToolError::new(format!("sandbox {sandbox} has ended, with its files, processes and variables"))
                     .hint("a call without `sandbox` gets a new one")
             }
@@ -294,6 +373,8 @@ impl Sandboxes {
                     tracing::warn!(%id, error = error_chain(&error), "could not extend the lifetime of a sandbox");
                 }
             }
+            // Shows that the client is still there.
+            self.note().await;
         }
     }
 
@@ -303,6 +384,7 @@ impl Sandboxes {
             Ok(detail) => detail.info,
             Err(error) if error.is_not_found() => {
                 self.note_loss(id);
+                self.note().await;
                 return Ok(());
             }
             Err(error) => return Err(error),

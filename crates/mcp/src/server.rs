@@ -16,9 +16,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::reporter::Audience;
 use crate::resources;
-use crate::sandboxes::Sandboxes;
+use crate::sandboxes::{MAX_CALLS, Sandboxes};
 use crate::tool_error::ToolError;
-use crate::tools::{Call, Toolbox};
+use crate::tools::{Call, Toolbox, toolbox};
 
 const INSTRUCTIONS: &str = "Runs code and commands in Linux sandboxes, apart from the user's machine. Calls without \
     `sandbox` and `session` share one sandbox, which is created when it is first needed and removed when this connection \
@@ -28,7 +28,7 @@ const INSTRUCTIONS: &str = "Runs code and commands in Linux sandboxes, apart fro
 #[derive(Debug)]
 pub(crate) struct McpServer {
     sandboxes: Arc<Sandboxes>,
-    tools: Toolbox,
+    tools: &'static Toolbox,
     /// The least level of log notifications that the client wants.
     level: AtomicU8,
     /// Cancelled when the client leaves.
@@ -37,7 +37,7 @@ pub(crate) struct McpServer {
 
 impl McpServer {
     pub(crate) fn new(sandboxes: Arc<Sandboxes>, ended: CancellationToken) -> Self {
-        let tools = Toolbox::new(sandboxes.config().local_files.is_some());
+        let tools = toolbox(&sandboxes.config().transfers);
         Self { sandboxes, tools, level: AtomicU8::new(LoggingLevel::Info as u8), ended }
     }
 
@@ -97,6 +97,13 @@ impl ServerHandler for McpServer {
         let call = Call { sandboxes: Arc::clone(&self.sandboxes), audience: self.audience(&context) };
         let Some(work) = self.tools.call(&request.name, request.arguments.unwrap_or_default(), call) else {
             return Err(ErrorData::invalid_params(format!("there is no tool {:?}", request.name), None));
+        };
+        let work = async {
+            let _running = self.sandboxes.calls.try_acquire().map_err(|_| {
+                ToolError::new(format!("{MAX_CALLS} calls of this client are running"))
+                    .hint("wait for one of them, or cancel it")
+            })?;
+            work.await
         };
         let result = self.until_cancelled(&context, work).await.unwrap_or_else(ToolError::into_result);
         Ok(CallToolResponse::Complete(result))

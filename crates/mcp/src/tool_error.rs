@@ -56,14 +56,12 @@ impl ToolError {
 impl From<ApiError> for ToolError {
     fn from(error: ApiError) -> Self {
         let hint = match &error {
-            ApiError::Unauthorized { .. } => {
-                "the key of `isopod mcp` is wrong or expired; ask the user to check E2B_API_KEY"
-            }
+            ApiError::Unauthorized { .. } => "the key is wrong or expired; ask the user to check E2B_API_KEY",
             ApiError::NotFound { .. } => "list_sandboxes shows the sandboxes that there are",
             ApiError::RateLimited { .. } => "kill_sandbox ends sandboxes that are not needed; then try again",
             ApiError::Unavailable { .. } => "try again in a moment",
             ApiError::Transport(error) => transport_hint(error),
-            ApiError::Server { code: 403, .. } => "the key of `isopod mcp` may not do this",
+            ApiError::Server { code: 403, .. } => "the user's key may not do this",
             _ => return Self::new(error_chain(&error)),
         };
         Self::new(error_chain(&error)).hint(hint)

@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use isopod_agents::AgentsConfig;
 use isopod_control::ServeConfig;
+use isopod_mcp::HttpConfig;
 use isopod_service::ServiceConfig;
 use isopod_store::Store;
 
@@ -18,6 +19,8 @@ pub struct ServerConfig {
     pub service: ServiceConfig,
     /// How programs on this machine find the server under other domains.
     pub local_names: LocalNames,
+    /// Tools for coding agents at `/mcp`. `None` switches them off.
+    pub mcp: Option<HttpConfig>,
 }
 
 /// What `isopod env` needs in order to point a program to this server.
@@ -48,6 +51,7 @@ impl ServerConfig {
             agents: AgentsConfig::default(),
             service: ServiceConfig::default(),
             local_names: LocalNames::Missing("this server serves only its own domain".to_owned()),
+            mcp: Some(HttpConfig::default()),
         }
     }
 }

@@ -7,6 +7,7 @@ use isopod_control::App;
 use isopod_service::Service;
 
 use crate::config::LocalNames;
+use crate::mcp::McpEndpoint;
 
 /// The state that handlers share.
 pub(crate) struct Parts {
@@ -14,4 +15,6 @@ pub(crate) struct Parts {
     pub(crate) agents: Arc<Agents>,
     pub(crate) service: Arc<Service>,
     pub(crate) local_names: LocalNames,
+    /// Missing if it is switched off.
+    pub(crate) mcp: Option<Arc<McpEndpoint>>,
 }

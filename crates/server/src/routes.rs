@@ -12,18 +12,20 @@ use isopod_control::http::{routes, unsupported_routes};
 
 use crate::openapi::{self, ApiDocument};
 use crate::parts::Parts;
-use crate::{health, local_names};
+use crate::{health, local_names, mcp};
 
 /// Creates the router for all API requests.
 pub(crate) fn router(parts: Parts, recorder: Recorder) -> Router {
     let parts = Arc::new(parts);
     let Parts { app, agents, service, .. } = &*parts;
     let authenticator = &app.authenticator;
-    let actions = Actions::of(routes().declared().chain(isopod_agents::routes().declared()));
+    let (control_routes, agent_routes, mcp_routes) = (routes(), isopod_agents::routes(), mcp::routes());
+    let actions = Actions::of(control_routes.declared().chain(agent_routes.declared()).chain(mcp_routes.declared()));
     let audit = Audit { recorder, actions, durability: Durability::Queued };
-    let changes = routes()
+    let changes = control_routes
         .into_router(authenticator, Arc::clone(app))
-        .merge(isopod_agents::routes().into_router(authenticator, Arc::clone(agents)))
+        .merge(agent_routes.into_router(authenticator, Arc::clone(agents)))
+        .merge(parts.mcp.clone().map(mcp::router).unwrap_or_default())
         .layer(from_fn_with_state(audit, audited));
     let router = changes
         .merge(isopod_service::router(service, authenticator))
@@ -40,6 +42,7 @@ pub fn declared_routes() -> Vec<DeclaredRoute> {
     declared.extend(isopod_service::routes().declared());
     declared.extend(unsupported_routes().declared());
     declared.extend(server_routes().declared());
+    declared.extend(mcp::routes().declared());
     declared.extend(openapi::routes().declared());
     declared.sort_by_key(|route| (route.path, route.method));
     declared
@@ -53,6 +56,7 @@ fn documented_routes() -> Document {
         .with(&isopod_service::routes())
         .with(&unsupported_routes())
         .with(&server_routes())
+        .with(&mcp::routes())
         .with(&openapi::routes())
 }
 

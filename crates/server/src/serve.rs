@@ -9,6 +9,7 @@ use isopod_control::listener::accept_all;
 use isopod_control::run_retention;
 use isopod_control::templates::run_template_maintenance;
 use isopod_control::{Core, StartError, open_app, open_connections};
+use isopod_mcp::McpHttp;
 use isopod_service::{Service, run_reconciler};
 use isopod_store::StoreError;
 use isopod_wire::node::NodeApi;
@@ -16,6 +17,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ServerConfig;
+use crate::mcp::{Inside, McpEndpoint};
 use crate::parts::Parts;
 use crate::routes::router;
 
@@ -49,7 +51,7 @@ pub async fn serve(
     node: Arc<dyn NodeApi>,
     shutdown: impl Future,
 ) -> Result<(), ServeError> {
-    let ServerConfig { control: config, agents: agents_config, service: service_config, local_names } = config;
+    let ServerConfig { control: config, agents: agents_config, service: service_config, local_names, mcp } = config;
     let stop = CancellationToken::new();
     // Also if this future is dropped, so that no task outlives the server.
     let _stopped_at_the_end = stop.clone().drop_guard();
@@ -69,8 +71,18 @@ pub async fn serve(
     }
     let streams_end = fleet.streams_end.clone();
     drop(fleet);
-    let api = router(Parts { app: Arc::clone(&app), agents: Arc::clone(&agents), service, local_names }, recorder);
-    let connections = open_connections(&config, &app, api);
+    let inside = Inside::default();
+    let mcp = match mcp {
+        Some(mcp) => {
+            let (http, authenticator) = (McpHttp::open(mcp, closing.clone()), Arc::clone(&app.authenticator));
+            background.spawn(Arc::clone(&http).run());
+            Some(Arc::new(McpEndpoint { http, inside: inside.clone(), authenticator }))
+        }
+        None => None,
+    };
+    let parts = Parts { app: Arc::clone(&app), agents: Arc::clone(&agents), service, local_names, mcp };
+    let connections = Arc::new(open_connections(&config, &app, router(parts, recorder)));
+    inside.open(&connections);
     // The app holds the fleet, and with it the journal. It must not outlive the connections.
     drop(app);
     tokio::select! {

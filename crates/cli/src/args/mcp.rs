@@ -67,6 +67,12 @@ pub(crate) struct McpInstallArgs {
     /// Do not ask for confirmation.
     #[arg(long)]
     pub(crate) yes: bool,
+    /// Let the agent connect to /mcp of the server instead of starting `isopod mcp`.
+    #[arg(long)]
+    pub(crate) http: bool,
+    /// URL to connect to, for example with ?session=NAME; implies --http [default: /mcp below the API's URL].
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
     #[command(flatten)]
     pub(crate) server: ServerArgs,
 }

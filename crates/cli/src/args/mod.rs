@@ -45,7 +45,7 @@ pub(crate) use sandboxes::{
     ConnectArgs, CpArgs, CreateArgs, ExecArgs, InfoArgs, KillArgs, LogsArgs, LsArgs, MetricsArgs, PauseArgs,
     ResumeArgs, StateArg,
 };
-pub(crate) use serve::{BackendKind, ServeArgs};
+pub(crate) use serve::{BackendKind, ServeArgs, Switch};
 pub(crate) use server::{Pair, ServerArgs};
 pub(crate) use service::{ServiceArgs, ServiceCommand, ServiceInstallArgs};
 pub(crate) use snapshot::{

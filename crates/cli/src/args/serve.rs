@@ -45,6 +45,9 @@ pub(crate) struct ServeArgs {
     /// Serve GET /metrics without a key; otherwise it requires an admin key.
     #[arg(long)]
     pub(crate) open_metrics: bool,
+    /// Whether to serve tools for coding agents at /mcp [default: on].
+    #[arg(long, value_name = "STATE")]
+    pub(crate) mcp: Option<Switch>,
     /// Templates to prepare at startup, or `none`; others are prepared on first use [default: code-interpreter-v1].
     #[arg(long, env = env_names::PREPARE, value_name = "TEMPLATE", value_delimiter = ',')]
     pub(crate) prepare: Option<Vec<String>>,
@@ -100,6 +103,14 @@ pub(crate) struct ServeArgs {
     /// domain].
     #[arg(long, env = env_names::BACKEND_SANDBOX_URL, value_name = "URL")]
     pub(crate) backend_sandbox_url: Option<String>,
+}
+
+/// Whether something is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Switch {
+    On,
+    Off,
 }
 
 /// Where the sandboxes of the service come from.

@@ -38,11 +38,17 @@ fn config(args: &ServerArgs) -> anyhow::Result<ClientConfig> {
         ));
     };
     let domain = given(&args.domain);
-    let api_url = given(&args.api_url)
-        .or_else(|| domain.as_ref().map(|domain| format!("https://api.{domain}")))
-        .unwrap_or_else(|| LOCAL.to_owned());
+    let api_url = api_url(args);
     let sandbox_url = given(&args.sandbox_url).or_else(|| is_this_machine(&api_url).then(|| api_url.clone()));
     Ok(ClientConfig { api_url, api_key, sandbox_url, domain })
+}
+
+/// The URL of the API.
+pub(super) fn api_url(args: &ServerArgs) -> String {
+    let given = |value: &Option<String>| value.clone().filter(|text| !text.is_empty());
+    given(&args.api_url)
+        .or_else(|| given(&args.domain).map(|domain| format!("https://api.{domain}")))
+        .unwrap_or_else(|| LOCAL.to_owned())
 }
 
 /// On this machine one port is the API and the way into sandboxes.

@@ -86,15 +86,27 @@ impl Client {
     /// # Errors
     /// If a URL or the key is invalid.
     pub fn with_connector(config: ClientConfig, connector: Connector) -> Result<Self, ConfigError> {
-        let api: BaseUrl = config.api_url.parse().map_err(ConfigError::ApiUrl)?;
-        let edge = config.sandbox_url.as_deref().map(str::parse).transpose().map_err(ConfigError::SandboxUrl)?;
         let mut key = HeaderValue::try_from(&config.api_key).map_err(|_| ConfigError::ApiKey)?;
         if key.is_empty() {
             return Err(ConfigError::ApiKey);
         }
         key.set_sensitive(true);
+        Self::with_credentials(config, connector, HeaderMap::from_iter([(API_KEY, key)]))
+    }
+
+    /// Creates a client that sends these headers instead of a key: the credentials of somebody it acts for.
+    ///
+    /// # Errors
+    /// If a URL is invalid.
+    pub fn with_credentials(
+        config: ClientConfig,
+        connector: Connector,
+        credentials: HeaderMap,
+    ) -> Result<Self, ConfigError> {
+        let api: BaseUrl = config.api_url.parse().map_err(ConfigError::ApiUrl)?;
+        let edge = config.sandbox_url.as_deref().map(str::parse).transpose().map_err(ConfigError::SandboxUrl)?;
         let mut headers = common_headers();
-        headers.insert(API_KEY, key);
+        headers.extend(credentials);
         let http = Http::new(connector.clone(), api, headers, REQUEST_TIMEOUT);
         let edge = edge.map(|edge| Http::new(connector.clone(), edge, common_headers(), REQUEST_TIMEOUT));
         let domain = config.domain.filter(|domain| !domain.is_empty()).unwrap_or_else(|| DEFAULT_DOMAIN.to_owned());

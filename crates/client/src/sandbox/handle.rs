@@ -20,6 +20,7 @@ pub struct Sandbox {
     template: String,
     envd_version: String,
     domain: String,
+    access_token: Option<String>,
     traffic_token: Option<String>,
     guest: Guest,
     interpreter: Interpreter,
@@ -58,6 +59,7 @@ impl Sandbox {
             id: made.id,
             template: made.template,
             envd_version: made.envd_version,
+            access_token: made.envd_access_token,
             traffic_token: made.traffic_access_token,
             domain,
         })
@@ -81,6 +83,18 @@ impl Sandbox {
     /// The value of the header `e2b-traffic-access-token` for requests to its ports, if they are not public.
     pub fn traffic_token(&self) -> Option<&str> {
         self.traffic_token.as_deref()
+    }
+
+    /// The token that its files and processes require, if they require one. File URLs are signed with it.
+    pub fn access_token(&self) -> Option<&str> {
+        self.access_token.as_deref()
+    }
+
+    /// The same sandbox for another client, for example one with newer credentials.
+    #[must_use]
+    pub fn with_client(mut self, client: &Client) -> Self {
+        self.client = client.clone();
+        self
     }
 
     /// The host name of one of its ports.

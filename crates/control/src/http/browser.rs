@@ -30,8 +30,10 @@ impl Permission {
     pub(crate) fn mark(&self, headers: &mut HeaderMap) {
         let Some(origin) = &self.origin else { return };
         headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-        headers
-            .insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("x-next-token, x-total-running"));
+        headers.insert(
+            header::ACCESS_CONTROL_EXPOSE_HEADERS,
+            HeaderValue::from_static("x-next-token, x-total-running, mcp-session-id, www-authenticate"),
+        );
         headers.append(header::VARY, HeaderValue::from_static("origin"));
     }
 }

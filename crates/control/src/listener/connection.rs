@@ -114,6 +114,16 @@ impl Connections {
         });
     }
 
+    /// Serves a client in this process, without TLS. Its requests count as those of `peer`.
+    pub fn start_inside(&self, stream: TcpStream, peer: Peer) {
+        let shared = Arc::clone(&self.shared);
+        self.tasks.spawn(async move {
+            let socket = Socket::new(stream, shared.unacknowledged);
+            let outbox = socket.outbox();
+            shared.serve_http(socket, outbox, peer).await;
+        });
+    }
+
     /// Waits for requests in progress, up to `grace`. Then ends streams from sandboxes, and closes the remaining
     /// connections.
     pub async fn drain(&self, grace: Duration, streams_end: &CancellationToken) {

@@ -12,7 +12,7 @@ use crate::tool_error::ToolError;
 /// Arguments of `create_sandbox`.
 #[derive(Debug, Deserialize, JsonSchema)]
 pub(super) struct CreateSandboxArgs {
-    /// Template to start from. Default: the one that `isopod mcp` was started with.
+    /// Template to start from. Default: the one of this connection.
     #[serde(default)]
     template: Option<String>,
     /// Name of a session, whose sandbox outlasts this connection. If it has one, that is returned.

@@ -47,7 +47,7 @@ impl McpTool for DownloadArgs {
     type Answer = DownloadAnswer;
 
     async fn run(self, call: Call) -> Result<Answered<DownloadAnswer>, ToolError> {
-        let Some(files) = &call.sandboxes.config().local_files else {
+        let Some(files) = call.sandboxes.config().transfers.local_files() else {
             return Err(ToolError::new("there are no local files"));
         };
         let sandbox = call.existing(self.place).await?;

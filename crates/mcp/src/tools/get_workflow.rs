@@ -37,7 +37,7 @@ impl McpTool for GetWorkflowArgs {
     type Answer = WorkflowAnswer;
 
     async fn run(self, call: Call) -> Result<Answered<WorkflowAnswer>, ToolError> {
-        answer(call.sandboxes.client(), self.run_id, call.max_output()).await
+        answer(&call.sandboxes.client(), self.run_id, call.max_output()).await
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod create_sandbox;
 mod download;
+mod download_content;
 mod edit_file;
 mod fork_sandbox;
 mod get_workflow;
@@ -14,11 +15,13 @@ mod read_file;
 mod resume_sandbox;
 mod run_code;
 mod run_command;
+mod signed_url;
 mod start_workflow;
 mod upload;
+mod upload_content;
 mod write_file;
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -30,6 +33,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::config::Transfers;
 use crate::reporter::Audience;
 use crate::sandboxes::{Sandboxes, Target};
 use crate::schema;
@@ -89,8 +93,19 @@ struct Registered {
     run: fn(JsonObject, Call) -> BoxFuture<'static, Result<CallToolResult, ToolError>>,
 }
 
+/// The tools of a server that moves files in this way. Their schemas are made once.
+pub(crate) fn toolbox(transfers: &Transfers) -> &'static Toolbox {
+    static TOOLBOXES: [OnceLock<Toolbox>; 3] = [const { OnceLock::new() }; 3];
+    let kind = match transfers {
+        Transfers::Off => 0,
+        Transfers::LocalFiles(_) => 1,
+        Transfers::InCalls => 2,
+    };
+    TOOLBOXES[kind].get_or_init(|| Toolbox::new(transfers))
+}
+
 impl Toolbox {
-    pub(crate) fn new(has_local_files: bool) -> Self {
+    fn new(transfers: &Transfers) -> Self {
         let mut all = vec![
             register::<run_code::RunCodeArgs>(),
             register::<run_command::RunCommandArgs>(),
@@ -99,8 +114,15 @@ impl Toolbox {
             register::<edit_file::EditFileArgs>(),
             register::<list_files::ListFilesArgs>(),
         ];
-        if has_local_files {
-            all.extend([register::<upload::UploadArgs>(), register::<download::DownloadArgs>()]);
+        match transfers {
+            Transfers::Off => {}
+            Transfers::LocalFiles(_) => {
+                all.extend([register::<upload::UploadArgs>(), register::<download::DownloadArgs>()]);
+            }
+            Transfers::InCalls => all.extend([
+                register::<upload_content::UploadContentArgs>(),
+                register::<download_content::DownloadContentArgs>(),
+            ]),
         }
         all.extend([
             register::<preview_url::PreviewUrlArgs>(),
@@ -265,8 +287,11 @@ mod tests {
 
     #[test]
     fn every_tool_describes_itself() {
-        let tools = Toolbox::new(true);
-        for tool in tools.list() {
+        let local = Transfers::LocalFiles(crate::LocalFiles::below(std::path::Path::new("/usr")).unwrap());
+        let (none, all) = (toolbox(&Transfers::Off).list(), toolbox(&local).list());
+        let over_http = toolbox(&Transfers::InCalls).list();
+        assert_eq!((none.len(), all.len(), over_http.len()), (15, 17, 17));
+        for tool in all.iter().chain(&over_http) {
             let name = &tool.name;
             assert_eq!(tool.input_schema["type"], "object", "{name}");
             assert_eq!(tool.input_schema["additionalProperties"], false, "{name}");
@@ -278,7 +303,6 @@ mod tests {
                 assert!(schema["type"].is_string(), "{name} {argument}: {schema}");
             }
         }
-        assert_eq!(tools.list().len(), Toolbox::new(false).list().len() + 2);
     }
 
     #[test]

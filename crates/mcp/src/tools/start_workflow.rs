@@ -38,7 +38,7 @@ impl McpTool for StartWorkflowArgs {
     type Answer = WorkflowAnswer;
 
     async fn run(self, call: Call) -> Result<Answered<WorkflowAnswer>, ToolError> {
-        let client = call.sandboxes.client().clone();
+        let client = call.sandboxes.client();
         let run = start(&client, &self.workflow).await?;
         let mut stopped = StopOnCancel { call: call.clone(), run: Some(run.clone()) };
         let until = Instant::now() + Duration::from_secs(self.wait_seconds.unwrap_or(300).into());
@@ -102,7 +102,7 @@ struct StopOnCancel {
 impl Drop for StopOnCancel {
     fn drop(&mut self) {
         let Some(run) = self.run.take() else { return };
-        let client = self.call.sandboxes.client().clone();
+        let client = self.call.sandboxes.client();
         self.call.sandboxes.tasks.spawn(async move {
             if let Err(error) = client.stop_run(&run).await {
                 tracing::debug!(run, %error, "could not stop a run whose call was cancelled");

@@ -29,7 +29,7 @@ impl McpTool for UploadArgs {
     type Answer = WrittenAnswer;
 
     async fn run(self, call: Call) -> Result<Answered<WrittenAnswer>, ToolError> {
-        let Some(files) = &call.sandboxes.config().local_files else {
+        let Some(files) = call.sandboxes.config().transfers.local_files() else {
             return Err(ToolError::new("there are no local files"));
         };
         let (file, size) = files.open(&self.local_path).await?;

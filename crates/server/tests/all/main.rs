@@ -22,6 +22,7 @@ mod fragments;
 mod lifecycle;
 mod live_output;
 mod logs;
+mod mcp;
 mod openapi;
 mod quotas;
 mod recheck;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
-use isopod_mcp::{LocalFiles, McpConfig, RootError, serve};
+use isopod_mcp::{LocalFiles, McpConfig, RootError, Transfers, serve};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::remote::{LOCAL, client};
@@ -25,8 +25,8 @@ pub(super) async fn run(args: McpArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn config(args: McpServeArgs) -> anyhow::Result<McpConfig> {
-    let local_files = match args.no_local_files {
-        true => None,
+    let transfers = match args.no_local_files {
+        true => Transfers::Off,
         false => local_files(args.local_root.as_deref())?,
     };
     Ok(McpConfig {
@@ -38,15 +38,15 @@ fn config(args: McpServeArgs) -> anyhow::Result<McpConfig> {
         max_sandboxes: args.max_sandboxes,
         max_output: args.max_output as usize,
         all_sandboxes: args.all_sandboxes,
-        local_files,
+        transfers,
     })
 }
 
 /// Some editors start servers in `/`. Then there are no local files, unless the user names a directory.
-fn local_files(root: Option<&Path>) -> anyhow::Result<Option<LocalFiles>> {
+fn local_files(root: Option<&Path>) -> anyhow::Result<Transfers> {
     match LocalFiles::below(root.unwrap_or(Path::new("."))) {
-        Ok(files) => Ok(Some(files)),
-        Err(RootError::Everything) if root.is_none() => Ok(None),
+        Ok(files) => Ok(Transfers::LocalFiles(files)),
+        Err(RootError::Everything) if root.is_none() => Ok(Transfers::Off),
         Err(error) => {
             Err(Hint::because("uploads and downloads need a directory", error, "name another one with --local-root"))
         }

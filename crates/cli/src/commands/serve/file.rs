@@ -17,7 +17,7 @@ use serde::{Deserialize, Deserializer};
 
 use super::quotas_table::QuotasTable;
 use super::service_table::ServiceTable;
-use crate::args::{BackendKind, StoreArgs, TunableArgs};
+use crate::args::{BackendKind, StoreArgs, Switch, TunableArgs};
 use crate::commands::storage::Choice;
 use crate::env_names;
 
@@ -31,6 +31,8 @@ pub(super) struct SettingsFile {
     pub(super) insecure_listen: Option<bool>,
     /// As `--open-metrics`.
     pub(super) open_metrics: bool,
+    /// As `--mcp`.
+    pub(super) mcp: Option<Switch>,
     pub(super) domain: Option<String>,
     /// As `--env-domains`.
     pub(super) env_domains: Option<Vec<String>>,

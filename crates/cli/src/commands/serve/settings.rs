@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use isopod_files::FileLimits;
 use isopod_files::workspace::Workspace;
+use isopod_mcp::HttpConfig;
 use isopod_node::{PoolSize, RegistrySettings};
 use isopod_outbound::Policy;
 use isopod_server::ServerConfig;
@@ -14,7 +15,7 @@ use isopod_wire::{Bytes, Cidr};
 
 use super::backend::{BackendChoice, choose_backend};
 use super::file::SettingsFile;
-use crate::args::{DatabaseArgs, ServeArgs};
+use crate::args::{DatabaseArgs, ServeArgs, Switch};
 use crate::commands::database::named;
 use crate::commands::default_state_dir;
 use crate::commands::node_config::{parse_mirrors, parse_outbound, parse_private_networks};
@@ -51,6 +52,7 @@ pub(super) struct Settings {
     pub(super) tls: TlsChoice,
     pub(super) insecure_listen: bool,
     open_metrics: bool,
+    mcp: Switch,
     pub(super) pool: PoolSize,
     pub(super) prepare: Vec<String>,
     /// The program that saves memory, if it is not the one of Isopod's package.
@@ -125,6 +127,7 @@ impl Settings {
             run_files: args.run_files.or_else(|| file.sessions.files.clone()),
             backend,
             open_metrics: args.open_metrics || file.open_metrics,
+            mcp: args.mcp.or(file.mcp).unwrap_or(Switch::On),
             insecure_listen: args.insecure_listen || file.insecure_listen.unwrap_or(false),
             pool: PoolSize {
                 ready: args.pool_ready.or(file.pool.ready).unwrap_or(DEFAULT_POOL),
@@ -195,6 +198,10 @@ impl Settings {
             config.control.webhook_authorities =
                 std::fs::read(path).with_context(|| format!("could not read {}", path.display()))?;
         }
+        config.mcp = match self.mcp {
+            Switch::On => Some(HttpConfig { records: Some(self.state_dir.join("mcp")), ..HttpConfig::default() }),
+            Switch::Off => None,
+        };
         config.agents.runs.agent_url.clone_from(&self.agent_url);
         file.runs.apply(&mut config.agents.runs);
         file.sandbox.apply(config)?;
