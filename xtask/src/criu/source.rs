@@ -10,6 +10,8 @@ use super::copy;
 
 /// As Debian has it.
 pub(super) const FILE: &str = "criu_4.2.1.orig.tar.xz";
+/// Debian's archive, for machines whose apt has another one or none, such as Ubuntu's.
+const DEBIAN: &str = "http://deb.debian.org/debian";
 const DIRECTORY: &str = "pool/main/c/criu";
 pub(super) const SHA256: &str = "29ec0ee09e296479fe7048c80980e8ef1d0684d0b0204c2b101dfea19f6725b9";
 /// Debian's archive of all files that it ever had, by their SHA-1. The pool drops a release when a newer one has replaced it.
@@ -24,9 +26,8 @@ pub(super) fn fetch(apt: &Apt<'_>, home: &Path, new: &Path) -> Result<PathBuf, S
         copy(&earlier, &file)?;
         return Ok(file);
     }
-    let archive = debian_archive().map(|archive| format!("{archive}/{DIRECTORY}/{FILE}"));
     let mut got = Err("there is no place to get the source from".to_owned());
-    for address in archive.into_iter().chain([OLD_FILES.to_owned()]) {
+    for address in addresses(debian_archive()) {
         got = apt.download_file(&address, &file).and_then(|()| check_hash(&file));
         if got.is_ok() {
             break;
@@ -36,8 +37,29 @@ pub(super) fn fetch(apt: &Apt<'_>, home: &Path, new: &Path) -> Result<PathBuf, S
     got.map(|()| file)
 }
 
+/// Where to look, one place after the other. A machine's own archive may be nearer, but it need not have this release.
+fn addresses(own: Option<String>) -> Vec<String> {
+    let other = (own.as_deref() != Some(DEBIAN)).then(|| DEBIAN.to_owned());
+    let archives = own.into_iter().chain(other).map(|archive| format!("{archive}/{DIRECTORY}/{FILE}"));
+    archives.chain([OLD_FILES.to_owned()]).collect()
+}
+
 fn check_hash(file: &Path) -> Result<(), String> {
     let content = fs::read(file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     let found = hex::encode(Hash::digest(content));
     if found == SHA256 { Ok(()) } else { Err(format!("{FILE} has the SHA-256 {found} instead of {SHA256}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_without_an_archive_of_debian_asks_debians_own() {
+        let in_debian = format!("{DEBIAN}/pool/main/c/criu/{FILE}");
+        assert_eq!(addresses(None), [in_debian.clone(), OLD_FILES.to_owned()]);
+        assert_eq!(addresses(Some(DEBIAN.to_owned())), [in_debian.clone(), OLD_FILES.to_owned()]);
+        let own = addresses(Some("http://a.example/debian".to_owned()));
+        assert_eq!(own, [format!("http://a.example/debian/{DIRECTORY}/{FILE}"), in_debian, OLD_FILES.to_owned()]);
+    }
 }
