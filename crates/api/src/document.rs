@@ -113,7 +113,7 @@ fn describe_path(description: &mut Description, path: &'static str, known: &[Par
 fn describe_rule(description: &mut Description, rule: Rule) {
     match rule.needs {
         Needs::Nothing => description.operation.security = Some(Vec::new()),
-        Needs::OwnToken => {
+        Needs::OwnToken | Needs::Session => {
             description.operation.security.get_or_insert_default();
             description.may_refuse(&[500, 503]);
         }

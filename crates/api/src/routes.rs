@@ -141,6 +141,26 @@ where
     Endpoint { method: ANY, rule, handler: routing::any(handler), operation: None }
 }
 
+/// A page for browsers. Not in the API's document, because it is not for programs.
+pub fn page<H, T, S>(rule: Rule, handler: H) -> Endpoint<S>
+where
+    H: Handler<T, S>,
+    T: 'static,
+    S: Clone + Send + Sync + 'static,
+{
+    Endpoint { method: "GET", rule, handler: routing::get(handler), operation: None }
+}
+
+/// What a page sends. Not in the API's document, because it is not for programs.
+pub fn submit<H, T, S>(rule: Rule, handler: H) -> Endpoint<S>
+where
+    H: Handler<T, S>,
+    T: 'static,
+    S: Clone + Send + Sync + 'static,
+{
+    Endpoint { method: "POST", rule, handler: routing::post(handler), operation: None }
+}
+
 /// A table of routes for handlers with this state.
 #[derive(Debug)]
 pub struct Routes<S>(Vec<(&'static str, Endpoint<S>)>);
@@ -258,7 +278,7 @@ async fn check(
 /// Whether the rule requires no key.
 fn is_open(rule: Rule, authenticator: &Authenticator) -> bool {
     match rule.needs {
-        Needs::Nothing | Needs::OwnToken => true,
+        Needs::Nothing | Needs::OwnToken | Needs::Session => true,
         Needs::MetricsKey => authenticator.open_metrics,
         Needs::AgentKey | Needs::TeamView | Needs::TeamKey | Needs::AdminKey => false,
     }

@@ -18,6 +18,9 @@ pub enum Needs {
     AdminKey,
     /// An admin key, or nothing if the operator opened the metrics.
     MetricsKey,
+    /// The cookie of a signed-in browser. The dashboard checks it, and then calls the API with the key that the
+    /// browser signed in with, so that the rules of those routes decide.
+    Session,
 }
 
 /// The declaration of a route.
@@ -97,10 +100,10 @@ mod tests {
     proptest! {
         /// Deny by default: whatever a route declares, smaller scopes never get more than larger ones.
         #[test]
-        fn a_read_only_key_never_changes_and_an_agent_key_needs_an_agent_route(needs in 0..7_usize, changes: bool) {
+        fn a_read_only_key_never_changes_and_an_agent_key_needs_an_agent_route(needs in 0..8_usize, changes: bool) {
             let all = [
                 Needs::Nothing, Needs::OwnToken, Needs::AgentKey, Needs::TeamView, Needs::TeamKey, Needs::AdminKey,
-                Needs::MetricsKey,
+                Needs::MetricsKey, Needs::Session,
             ];
             let rule = Rule { needs: all[needs], changes, action: None };
             prop_assert!(rule.admits(&Scope::Admin));

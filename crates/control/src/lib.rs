@@ -29,6 +29,6 @@ pub use isopod_identity::{TeamTokens, TokenKey};
 pub use lifecycle::TeamLimits;
 pub use listener::ConnectionLimits;
 pub use retention::{is_used, run_retention};
-pub use start::{Core, JournalWriter, StartError, open_app, open_connections};
+pub use start::{Core, JournalWriter, StartError, open_app, open_connections, open_edge};
 pub use templates::BuildLimits;
 pub use tls::{TlsError, TlsIdentity};

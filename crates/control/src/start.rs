@@ -13,7 +13,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::ServeConfig;
-use crate::edge::{Domains, Edge};
+use crate::edge::{Domains, Edge, proxy_from_inside};
 use crate::http::{ApiSettings, App, BrowserRules};
 use crate::lifecycle::{
     Fleet, FleetSettings, Journal, reconcile, run_idle_close, run_output, run_recheck, run_sampler,
@@ -116,7 +116,7 @@ pub fn open_connections(config: &ServeConfig, app: &App, api: Router) -> Connect
         allowed_origins: config.allowed_origins.clone(),
         allowed_hosts: config.allowed_hosts.clone(),
     };
-    let edge = Edge { fleet: Arc::clone(&app.fleet), domains, tokens: app.authenticator.tokens.clone() };
+    let edge = edge_of(domains, app);
     let settings = ListenerSettings {
         limits: config.connections,
         tls: config.tls.clone(),
@@ -124,6 +124,16 @@ pub fn open_connections(config: &ServeConfig, app: &App, api: Router) -> Connect
         unacknowledged: config.unacknowledged,
     };
     Connections::new(edge, browsers, api, settings)
+}
+
+/// The way into sandboxes for a client in this process. It names them by the routing headers.
+pub fn open_edge(config: &ServeConfig, app: &App) -> Router {
+    let edge = Arc::new(edge_of(Domains::new(&config.domain, &config.other_domains), app));
+    Router::new().fallback(move |request| async move { proxy_from_inside(&edge, request).await })
+}
+
+fn edge_of(domains: Domains, app: &App) -> Edge {
+    Edge { fleet: Arc::clone(&app.fleet), domains, tokens: app.authenticator.tokens.clone() }
 }
 
 fn fleet_settings(config: &ServeConfig) -> FleetSettings {

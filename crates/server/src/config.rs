@@ -4,6 +4,7 @@ use std::net::Ipv4Addr;
 
 use isopod_agents::AgentsConfig;
 use isopod_control::ServeConfig;
+use isopod_dashboard::DashboardConfig;
 use isopod_mcp::HttpConfig;
 use isopod_service::ServiceConfig;
 use isopod_store::Store;
@@ -17,6 +18,8 @@ pub struct ServerConfig {
     pub agents: AgentsConfig,
     /// The sandbox service.
     pub service: ServiceConfig,
+    /// Pages for browsers.
+    pub dashboard: DashboardConfig,
     /// How programs on this machine find the server under other domains.
     pub local_names: LocalNames,
     /// Tools for coding agents at `/mcp`. `None` switches them off.
@@ -50,6 +53,7 @@ impl ServerConfig {
             control: ServeConfig::new(store),
             agents: AgentsConfig::default(),
             service: ServiceConfig::default(),
+            dashboard: DashboardConfig::default(),
             local_names: LocalNames::Missing("this server serves only its own domain".to_owned()),
             mcp: Some(HttpConfig::default()),
         }

@@ -8,13 +8,16 @@ use isopod_api::Needs::{MetricsKey, Nothing, TeamKey};
 use isopod_api::{
     Actions, Audit, DeclaredRoute, Document, Durability, Routes, audit::Recorder, audited, get, reads, with_fallbacks,
 };
-use isopod_control::http::{routes, unsupported_routes};
+use isopod_control::http::{App, routes, unsupported_routes};
+use isopod_control::{ServeConfig, open_edge};
+use isopod_dashboard::{Dashboard, DashboardConfig, Front};
+use tokio_util::sync::CancellationToken;
 
 use crate::openapi::{self, ApiDocument};
 use crate::parts::Parts;
 use crate::{health, local_names, mcp};
 
-/// Creates the router for all API requests.
+/// Creates the router for all API requests. It has no fallbacks.
 pub(crate) fn router(parts: Parts, recorder: Recorder) -> Router {
     let parts = Arc::new(parts);
     let Parts { app, agents, service, .. } = &*parts;
@@ -27,12 +30,27 @@ pub(crate) fn router(parts: Parts, recorder: Recorder) -> Router {
         .merge(agent_routes.into_router(authenticator, Arc::clone(agents)))
         .merge(parts.mcp.clone().map(mcp::router).unwrap_or_default())
         .layer(from_fn_with_state(audit, audited));
-    let router = changes
+    changes
         .merge(isopod_service::router(service, authenticator))
         .merge(unsupported_routes().into_router(authenticator, Arc::clone(app)))
         .merge(server_routes().into_router(authenticator, Arc::clone(&parts)))
-        .merge(openapi::routes().into_router(authenticator, ApiDocument::of(documented_routes)));
-    with_fallbacks(router)
+        .merge(openapi::routes().into_router(authenticator, ApiDocument::of(documented_routes)))
+}
+
+/// Adds the pages for browsers, which call the API and the edge like any client.
+pub(crate) fn with_dashboard(
+    api: Router,
+    config: &DashboardConfig,
+    core: (&ServeConfig, &App),
+    closing: CancellationToken,
+) -> Router {
+    if !config.enabled {
+        return with_fallbacks(api);
+    }
+    let (settings, app) = core;
+    let front = Front { api: with_fallbacks(api.clone()), sandboxes: open_edge(settings, app) };
+    let dashboard = Dashboard::new(config, front, app.domain(), closing);
+    with_fallbacks(api.merge(isopod_dashboard::router(&dashboard, &app.authenticator)))
 }
 
 /// Returns all routes with their rules, sorted by path.
@@ -44,6 +62,7 @@ pub fn declared_routes() -> Vec<DeclaredRoute> {
     declared.extend(server_routes().declared());
     declared.extend(mcp::routes().declared());
     declared.extend(openapi::routes().declared());
+    declared.extend(isopod_dashboard::routes().declared());
     declared.sort_by_key(|route| (route.path, route.method));
     declared
 }

@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::ServerConfig;
 use crate::mcp::{Inside, McpEndpoint};
 use crate::parts::Parts;
-use crate::routes::router;
+use crate::routes::{router, with_dashboard};
 
 /// How long a stopping server waits for the removal of sandboxes of ended runs.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -51,7 +51,14 @@ pub async fn serve(
     node: Arc<dyn NodeApi>,
     shutdown: impl Future,
 ) -> Result<(), ServeError> {
-    let ServerConfig { control: config, agents: agents_config, service: service_config, local_names, mcp } = config;
+    let ServerConfig {
+        control: config,
+        agents: agents_config,
+        service: service_config,
+        dashboard,
+        local_names,
+        mcp,
+    } = config;
     let stop = CancellationToken::new();
     // Also if this future is dropped, so that no task outlives the server.
     let _stopped_at_the_end = stop.clone().drop_guard();
@@ -81,7 +88,8 @@ pub async fn serve(
         None => None,
     };
     let parts = Parts { app: Arc::clone(&app), agents: Arc::clone(&agents), service, local_names, mcp };
-    let connections = Arc::new(open_connections(&config, &app, router(parts, recorder)));
+    let api = with_dashboard(router(parts, recorder), &dashboard, (&config, &app), closing.clone());
+    let connections = Arc::new(open_connections(&config, &app, api));
     inside.open(&connections);
     // The app holds the fleet, and with it the journal. It must not outlive the connections.
     drop(app);

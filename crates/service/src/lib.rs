@@ -13,7 +13,6 @@
 
 mod access;
 pub mod backend;
-mod client_network;
 mod config;
 mod create;
 mod destroy;
@@ -25,7 +24,6 @@ mod fragment;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod git;
-mod guesses;
 mod http;
 mod hub;
 mod metrics;

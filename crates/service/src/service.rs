@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use isopod_api::Guesses;
 use isopod_api::audit::Recorder;
 use isopod_control::App;
 use isopod_control::edge::PreviewNames;
@@ -13,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Backend, LocalBackend, Resilient};
 use crate::config::ServiceConfig;
-use crate::guesses::Guesses;
 use crate::hub::Hub;
 use crate::metrics::ServiceMetrics;
 use crate::resuming::Resuming;

@@ -18,7 +18,7 @@ mod signature;
 mod tunnel;
 
 pub use preview::PreviewNames;
-pub(crate) use proxy::proxy;
+pub(crate) use proxy::{proxy, proxy_from_inside};
 pub(crate) use route::{Domains, Route, host_name, host_of, route};
 
 use std::sync::Arc;

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use axum::body::Body;
+use axum::response::IntoResponse as _;
 use http::header::{self, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body::Body as _;
 use hyper::body::Incoming;
-use isopod_api::{Peer, Upload};
+use isopod_api::{ApiError, Peer, Upload};
 use isopod_store::secrets::same;
 use isopod_store::{Resource, StoreError};
 use isopod_wire::node::{DialError, Target};
@@ -22,7 +23,7 @@ use super::headers::{
     force_download, restrict_response, set_forwarded, strip_hop_by_hop, strip_proxy_headers, wanted_upgrade,
 };
 use super::refusal::{Refusal, TRAFFIC_HEADER};
-use super::route::{Address, Form};
+use super::route::{Address, Form, by_headers};
 use super::{Edge, tunnel};
 use crate::delivery::{ClientConnection, RunningGuest, TrackedBody};
 use crate::lifecycle::{ActError, Fleet, Life, Sandbox, View};
@@ -43,6 +44,16 @@ pub(crate) async fn proxy(edge: &Edge, address: Address, peer: Peer, mut request
             upload.into_iter().for_each(Upload::drain);
             refusal.response(&asked_with)
         }
+    }
+}
+
+/// Forwards a request of this process, which names its sandbox by headers.
+pub(crate) async fn proxy_from_inside(edge: &Edge, request: Request<Body>) -> Response<Body> {
+    let peer = request.extensions().get().copied();
+    match (by_headers(request.headers()), peer) {
+        (Some(Ok(address)), Some(peer)) => proxy(edge, address, peer, request).await,
+        (Some(Err(refusal)), _) => refusal.response(request.headers()),
+        _ => ApiError::bad_request("the request names no sandbox").into_response(),
     }
 }
 

@@ -52,7 +52,7 @@ impl BrowserRules {
         let text = origin.to_str().unwrap_or_default();
         let configured =
             self.allowed_origins.iter().any(|allowed| allowed == "*" || allowed.eq_ignore_ascii_case(text));
-        if !configured && !self.is_our_origin(text) {
+        if !configured && !self.is_our_origin(text) && !self.is_own_page(parts, text) {
             let message = "pages of this origin may not use the API; see the allowed origins setting";
             return Err(Box::new(ApiError::forbidden(message).into_response()));
         }
@@ -67,11 +67,19 @@ impl BrowserRules {
         let Some(host) = host_of(parts) else { return false };
         let name = host_name(host).to_ascii_lowercase();
         let is_below = |domain| name.strip_suffix(domain).is_some_and(|label| label == "api." || label == "sandbox.");
-        self.is_ours(&name)
-            || self.domains.all().any(is_below)
-            || self.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(&name))
-            // An IP address cannot be rebound, so the user means this machine.
+        self.is_ours(&name) || self.domains.all().any(is_below) || self.is_named_by_user(&name)
+    }
+
+    /// An IP address cannot be rebound, so the user means this machine.
+    fn is_named_by_user(&self, name: &str) -> bool {
+        self.allowed_hosts.iter().any(|allowed| allowed.eq_ignore_ascii_case(name))
             || name.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
+    }
+
+    /// Whether a page of this server sent the request to where it came from.
+    fn is_own_page(&self, parts: &Parts, origin: &str) -> bool {
+        let page = origin.split_once("://").map(|(_, host)| host);
+        host_of(parts).is_some_and(|host| page == Some(host) && self.is_named_by_user(host_name(host)))
     }
 
     /// Whether the page comes from loopback or from the domain itself. A sandbox's name below the domain does not

@@ -56,7 +56,9 @@ async fn every_registered_route_is_described_and_no_other() {
     for route in declared_routes() {
         match route.documented_path() {
             Some(path) => assert!(registered.insert((path, route.method.to_owned())), "{route:?} is there twice"),
-            None => assert_eq!(route.method, "ANY", "{route:?} is not described"),
+            None => {
+                assert!(route.method == "ANY" || route.path.starts_with("/dashboard"), "{route:?} is not described")
+            }
         }
     }
     assert_eq!(registered, described);

@@ -111,6 +111,7 @@ fn shown(needs: Needs) -> &'static str {
         Needs::TeamKey => "team key",
         Needs::AdminKey => "admin key",
         Needs::MetricsKey => "admin key, or open",
+        Needs::Session => "session",
     }
 }
 

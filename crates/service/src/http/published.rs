@@ -6,7 +6,9 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{Path, State};
 use http::request::Parts;
-use isopod_api::{ApiError, Caller, Created, Empty, JsonBody, NoContent, NoParams, Query, scheme_of};
+use isopod_api::{
+    ApiError, Caller, ClientNetwork, Created, Empty, JsonBody, NoContent, NoParams, Query, address_of, scheme_of,
+};
 use isopod_store::clock::Timestamp;
 use isopod_store::service::ShortUrl;
 use isopod_wire::SandboxId;
@@ -16,7 +18,6 @@ use utoipa::ToSchema;
 use super::fragments::preview_url;
 use crate::Access;
 use crate::Service;
-use crate::client_network::{ClientNetwork, address_of};
 use crate::short_url::{NewShortUrl, PublishedPort};
 
 #[derive(Deserialize, ToSchema)]

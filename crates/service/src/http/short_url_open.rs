@@ -6,11 +6,10 @@ use axum::extract::{Path, State};
 use axum::response::{Html, IntoResponse, Response};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
-use isopod_api::{ApiError, DescribeAnswer, Description};
+use isopod_api::{ApiError, DescribeAnswer, Description, address_of};
 
 use super::fragments::preview_url;
 use crate::Service;
-use crate::client_network::address_of;
 
 /// A redirect, or a page that says why there is none.
 pub(super) struct Opened(Response);

@@ -9,9 +9,9 @@ use isopod_wire::{GUEST_PORT, INTERPRETER_PORT, SandboxId};
 
 use crate::access::{Access, Operation};
 use crate::backend::{BackendSandbox, BackendState};
-use crate::client_network::ClientNetwork;
 use crate::pause::live_sandbox;
 use crate::{Service, ServiceError};
+use isopod_api::ClientNetwork;
 
 /// A checked request.
 #[derive(Clone, Debug)]

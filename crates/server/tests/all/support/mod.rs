@@ -7,6 +7,7 @@
 )]
 
 pub mod backend;
+pub mod browser;
 pub mod builder;
 pub mod client;
 pub mod fault_proxy;
@@ -19,6 +20,7 @@ pub mod runs;
 pub mod server;
 
 pub use backend::FakeBackend;
+pub use browser::{Browser, between};
 pub use client::{Answer, Client};
 pub use fault_proxy::{Fault, FaultProxy};
 pub use node::FakeNode;

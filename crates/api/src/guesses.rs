@@ -1,4 +1,4 @@
-//! Limits how many wrong short URLs one address may open, so that nobody finds those of others by trying.
+//! Limits how often one address may be wrong (a short URL, a key), so that nobody finds those of others by trying.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,7 +13,7 @@ const MAX_NETWORKS: usize = 10_000;
 
 /// The guesses of the last minute.
 #[derive(Debug)]
-pub(crate) struct Guesses {
+pub struct Guesses {
     per_minute: u32,
     /// Locked only to count.
     windows: Mutex<HashMap<Guessers, Window>>,
@@ -33,12 +33,12 @@ struct Window {
 }
 
 impl Guesses {
-    pub(crate) fn new(per_minute: u32) -> Self {
+    pub fn new(per_minute: u32) -> Self {
         Self { per_minute, windows: Mutex::default() }
     }
 
     /// Counts a guess. Returns the time to wait if there were too many.
-    pub(crate) fn take(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
+    pub fn take(&self, address: IpAddr, now: Instant) -> Result<(), Duration> {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         let guessers = counted_guessers(&mut windows, address, now);
         let fresh = Window { ends: now + WINDOW, count: 0 };
@@ -54,7 +54,7 @@ impl Guesses {
     }
 
     /// It was not a guess after all.
-    pub(crate) fn give_back(&self, address: IpAddr) {
+    pub fn give_back(&self, address: IpAddr) {
         let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
         let guessers = Guessers::Of(ClientNetwork::of(address));
         let guessers = if windows.contains_key(&guessers) { guessers } else { Guessers::Others };

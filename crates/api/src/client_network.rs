@@ -4,17 +4,18 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use http::request::Parts;
-use isopod_api::Peer;
+
+use crate::peer::Peer;
 
 /// An IPv4 address, or 64 bits of an IPv6 address: an IPv6 customer has at least 2^64 addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum ClientNetwork {
+pub enum ClientNetwork {
     V4(Ipv4Addr),
     V6([u16; 4]),
 }
 
 impl ClientNetwork {
-    pub(crate) fn of(address: IpAddr) -> Self {
+    pub fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self::V4(address),
             IpAddr::V6(address) => {
@@ -35,7 +36,7 @@ impl fmt::Display for ClientNetwork {
 }
 
 /// The other end of the connection that a request came by. Behind a reverse proxy it is the proxy.
-pub(crate) fn address_of(request: &Parts) -> IpAddr {
+pub fn address_of(request: &Parts) -> IpAddr {
     request.extensions.get::<Peer>().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |peer| peer.address)
 }
 
