@@ -14,6 +14,7 @@ pub(crate) const DATABASE_URL: &str = "ISOPOD_DATABASE_URL";
 /// What this server is called where several share a database.
 pub(crate) const NODE_NAME: &str = "ISOPOD_NODE_NAME";
 /// The domain of sandbox host names.
+pub(crate) const DASHBOARD: &str = "ISOPOD_DASHBOARD";
 pub(crate) const DOMAIN: &str = "ISOPOD_DOMAIN";
 /// Other domains that the server answers for in programs of `isopod env`.
 pub(crate) const ENV_DOMAINS: &str = "ISOPOD_ENV_DOMAINS";

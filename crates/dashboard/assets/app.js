@@ -34,7 +34,7 @@ document.addEventListener("change", (event) => {
 // `/` searches, `g` and a letter go to a page, `?` shows all of this.
 let gone = 0;
 document.addEventListener("keydown", (event) => {
-  const typing = event.target.closest("input, textarea, select, [contenteditable], .terminal, dialog");
+  const typing = event.target.closest("input, textarea, select, [contenteditable], .terminal-box, dialog");
   if (typing || event.ctrlKey || event.metaKey || event.altKey) return;
   if (event.key === "/") {
     const field = document.querySelector("[data-search]");

@@ -4,7 +4,7 @@ const places = [...document.querySelectorAll("[data-plot]")];
 const url = `${location.pathname}/metrics`;
 let plots = [];
 
-function color(name) {
+export function color(name) {
   const probe = document.createElement("span");
   probe.className = "visually-hidden";
   probe.style.color = `var(${name})`;
@@ -12,6 +12,11 @@ function color(name) {
   const value = getComputedStyle(probe).color;
   probe.remove();
   return value;
+}
+
+/** At least a minute, so that few samples do not look like years. */
+function span(_, from, to) {
+  return [Math.min(from, to - 60), to];
 }
 
 const series = {
@@ -33,7 +38,7 @@ function draw(samples) {
       height: 165,
       legend: { show: lines.length > 1 },
       cursor: { y: false },
-      scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.15, 1)] } },
+      scales: { x: { range: span }, y: { range: (_, low, high) => [0, Math.max(high * 1.15, 1)] } },
       axes: [axis, { ...axis, size: 48 }],
       series: [
         {},
@@ -62,7 +67,9 @@ async function load(force) {
   draw(samples);
 }
 
-addEventListener("isopod:theme", () => load(true));
-addEventListener("resize", () => load(true));
-setInterval(load, 5000);
-load(true);
+if (places.length) {
+  addEventListener("isopod:theme", () => load(true));
+  addEventListener("resize", () => load(true));
+  setInterval(load, 5000);
+  load(true);
+}

@@ -141,8 +141,3 @@ fn not_a_path() -> Failure {
 pub(crate) fn encode(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
 }
-
-/// Escapes a path, whose slashes stay.
-pub(crate) fn encode_path(path: &str) -> String {
-    path.split('/').map(encode).collect::<Vec<_>>().join("/")
-}

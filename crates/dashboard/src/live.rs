@@ -30,7 +30,8 @@ pub(crate) fn changes_of(path: &'static str, dashboard: Arc<Dashboard>, visit: V
             let now = visit.api.get::<Value>(path).await.ok()?;
             if known.as_ref() != Some(&now) {
                 // The page may be older than the stream, so the first answer is news too.
-                let event = Event::default().event("changed").data("").retry(RETRY);
+                // Browsers drop events without data.
+                let event = Event::default().event("changed").data("now").retry(RETRY);
                 return Some((Ok::<_, Infallible>(event), (dashboard, visit, Some(now))));
             }
             known = Some(now);

@@ -7,7 +7,7 @@ use axum::middleware::{from_fn, from_fn_with_state};
 use isopod_api::Needs::{Nothing, Session};
 use isopod_api::{Authenticator, Routes, any, page, reads, refuses, submit};
 
-use crate::pages::{overview, sandbox, sandboxes};
+use crate::pages::{files, logs, overview, ports, processes, sandbox, sandboxes, terminal};
 use crate::{Dashboard, assets, guard, live, root, sign_in};
 
 /// All routes, for the table of permissions.
@@ -45,4 +45,9 @@ fn session_routes() -> Routes<Arc<Dashboard>> {
         .merge(overview::routes())
         .merge(sandboxes::routes())
         .merge(sandbox::routes())
+        .merge(terminal::routes())
+        .merge(files::routes())
+        .merge(logs::routes())
+        .merge(processes::routes())
+        .merge(ports::routes())
 }

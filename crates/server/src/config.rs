@@ -1,6 +1,7 @@
 //! The configuration of a whole server.
 
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 
 use isopod_agents::AgentsConfig;
 use isopod_control::ServeConfig;
@@ -18,6 +19,8 @@ pub struct ServerConfig {
     pub agents: AgentsConfig,
     /// The sandbox service.
     pub service: ServiceConfig,
+    /// Where the server keeps its files, to tell how full that disk is.
+    pub state_dir: Option<PathBuf>,
     /// Pages for browsers.
     pub dashboard: DashboardConfig,
     /// How programs on this machine find the server under other domains.
@@ -53,6 +56,7 @@ impl ServerConfig {
             control: ServeConfig::new(store),
             agents: AgentsConfig::default(),
             service: ServiceConfig::default(),
+            state_dir: None,
             dashboard: DashboardConfig::default(),
             local_names: LocalNames::Missing("this server serves only its own domain".to_owned()),
             mcp: Some(HttpConfig::default()),

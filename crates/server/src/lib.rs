@@ -3,6 +3,7 @@
 
 mod config;
 mod health;
+mod host;
 mod local_names;
 mod mcp;
 mod openapi;

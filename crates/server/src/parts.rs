@@ -1,5 +1,6 @@
 //! The parts of a server.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use isopod_agents::Agents;
@@ -17,4 +18,5 @@ pub(crate) struct Parts {
     pub(crate) local_names: LocalNames,
     /// Missing if it is switched off.
     pub(crate) mcp: Option<Arc<McpEndpoint>>,
+    pub(crate) state_dir: Option<PathBuf>,
 }

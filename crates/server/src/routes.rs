@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::middleware::from_fn_with_state;
-use isopod_api::Needs::{MetricsKey, Nothing, TeamKey};
+use isopod_api::Needs::{AdminKey, MetricsKey, Nothing, TeamKey};
 use isopod_api::{
     Actions, Audit, DeclaredRoute, Document, Durability, Routes, audit::Recorder, audited, get, reads, with_fallbacks,
 };
@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::openapi::{self, ApiDocument};
 use crate::parts::Parts;
-use crate::{health, local_names, mcp};
+use crate::{health, host, local_names, mcp};
 
 /// Creates the router for all API requests. It has no fallbacks.
 pub(crate) fn router(parts: Parts, recorder: Recorder) -> Router {
@@ -90,6 +90,10 @@ fn server_routes() -> Routes<Arc<Parts>> {
                 "Get the domains and addresses by which local programs find the server",
                 local_names::get,
             )],
+        )
+        .route(
+            "/isopod/host",
+            [get(reads(AdminKey), "Get the load, memory and disk of the server's machine, for admins", host::get)],
         )
         .route(
             "/metrics",

@@ -55,6 +55,7 @@ pub async fn serve(
         control: config,
         agents: agents_config,
         service: service_config,
+        state_dir,
         dashboard,
         local_names,
         mcp,
@@ -87,7 +88,7 @@ pub async fn serve(
         }
         None => None,
     };
-    let parts = Parts { app: Arc::clone(&app), agents: Arc::clone(&agents), service, local_names, mcp };
+    let parts = Parts { app: Arc::clone(&app), agents: Arc::clone(&agents), service, local_names, mcp, state_dir };
     let api = with_dashboard(router(parts, recorder), &dashboard, (&config, &app), closing.clone());
     let connections = Arc::new(open_connections(&config, &app, api));
     inside.open(&connections);

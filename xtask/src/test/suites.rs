@@ -154,6 +154,15 @@ pub(crate) const SUITES: &[Suite] = &[
         ..PLAIN
     },
     Suite {
+        name: "dashboard",
+        tier: Tier::Sdk,
+        arguments: &["tests/dashboard/run.py"],
+        given: ISOPOD,
+        choose: Some("--only"),
+        seconds: 60,
+        ..PLAIN
+    },
+    Suite {
         name: "languages",
         tier: Tier::Sdk,
         arguments: &["tests/languages/run.py"],

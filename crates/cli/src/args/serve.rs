@@ -48,6 +48,9 @@ pub(crate) struct ServeArgs {
     /// Whether to serve tools for coding agents at /mcp [default: on].
     #[arg(long, value_name = "STATE")]
     pub(crate) mcp: Option<Switch>,
+    /// Whether to serve the dashboard, pages for browsers [default: on].
+    #[arg(long, env = env_names::DASHBOARD, value_name = "STATE")]
+    pub(crate) dashboard: Option<Switch>,
     /// Templates to prepare at startup, or `none`; others are prepared on first use [default: code-interpreter-v1].
     #[arg(long, env = env_names::PREPARE, value_name = "TEMPLATE", value_delimiter = ',')]
     pub(crate) prepare: Option<Vec<String>>,
@@ -111,6 +114,12 @@ pub(crate) struct ServeArgs {
 pub(crate) enum Switch {
     On,
     Off,
+}
+
+impl Switch {
+    pub(crate) fn is_on(self) -> bool {
+        self == Self::On
+    }
 }
 
 /// Where the sandboxes of the service come from.

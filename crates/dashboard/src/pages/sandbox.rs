@@ -68,7 +68,7 @@ pub(super) fn path_of(id: &str) -> String {
 pub(super) fn head(visit: &Visit, id: &str, details: &Details, current: Tab) -> Markup {
     let path = path_of(id);
     html! {
-        p .hint { a href="/dashboard/sandboxes" { "Sandboxes" } " /" }
+        p .where { a href="/dashboard/sandboxes" { "Sandboxes" } " /" }
         div #head .title data-part {
             h1 .mono { (id) }
             (show::state(&details.state))
@@ -155,7 +155,7 @@ fn facts(details: &Details) -> Markup {
                 }
             }
             dt { "Size" }
-            dd { (details.cpu_count) " CPU, " (details.memory_mb) " MiB memory, " (details.disk_size_mb) " MiB disk" }
+            dd { (details.cpu_count) " CPU, " (details.memory_mb) " MiB memory" @if details.disk_size_mb > 0 { ", " (details.disk_size_mb) " MiB disk" } }
             dt { "Metadata" }
             dd { @if details.metadata.is_empty() { "none" } @else { (metadata(&details.metadata)) } }
             dt { "Internet" }

@@ -264,17 +264,75 @@ async fn assets_are_kept_by_browsers_until_they_change() {
 }
 
 #[tokio::test]
-async fn a_page_of_many_sandboxes_goes_on() {
+async fn a_thousand_sandboxes_are_listed_in_pages_and_searched() {
     let server = start().await;
-    for number in 0..105 {
-        server.create(json!({ "metadata": { "number": number.to_string() } })).await;
+    for number in 0..1000 {
+        server.create(json!({ "metadata": { "number": format!("{number:04}") } })).await;
     }
     let mut browser = Browser::signed_in(&server.client).await;
-    let first = browser.get("/dashboard/sandboxes").await.text;
-    assert_eq!(first.matches("<tr>").count(), 101);
-    let next = support::between(&first, "href=\"?state=", "\"").replace("&amp;", "&");
-    let second = browser.get(&format!("/dashboard/sandboxes?state={next}")).await.text;
-    assert_eq!(second.matches("<tr>").count(), 6);
-    let found = browser.get("/dashboard/sandboxes?q=number%3D104").await.text;
-    assert_eq!(found.matches("<tr>").count(), 2);
+    let (mut path, mut rows, mut pages) = ("/dashboard/sandboxes".to_owned(), 0, 0);
+    loop {
+        let page = browser.get(&path).await.text;
+        assert!(page.contains("1000 running"), "{page}");
+        rows += page.matches("<tr>").count() - 1;
+        pages += 1;
+        let Some((_, rest)) = page.split_once("&amp;after=") else { break };
+        path = format!("/dashboard/sandboxes?state=&after={}", rest.split('"').next().unwrap());
+    }
+    assert_eq!((rows, pages), (1000, 10));
+    let found = browser.get("/dashboard/sandboxes?q=NUMBER%3D0999").await.text;
+    assert_eq!(found.matches("<tr>").count(), 2, "the head and the sandbox");
+}
+
+#[tokio::test]
+async fn what_a_page_does_is_audited_and_limited_like_any_call() {
+    let server = start().await;
+    let id = server.create(json!({})).await;
+    let mut browser = Browser::signed_in(&server.client).await;
+    let path = format!("/dashboard/sandboxes/{id}");
+    assert_eq!(browser.get(&path).await.status, 200);
+    let answer = browser.submit(&format!("{path}/extend"), "seconds=900").await;
+    assert_eq!((answer.status, answer.headers["location"].to_str().unwrap()), (303, path.as_str()));
+    assert!(browser.get(&path).await.text.contains("Its end is moved."));
+    assert!(!browser.get(&path).await.text.contains("Its end is moved."), "it is said once");
+    let mut others = Browser::signed_in(&server.other_team().await).await;
+    for action in ["extend", "pause", "kill"] {
+        assert_eq!(others.submit(&format!("{path}/{action}"), "seconds=900").await.status, 404, "{action}");
+    }
+    assert_eq!(others.get(&path).await.status, 404);
+    assert_eq!(browser.submit(&format!("{path}/kill"), "").await.status, 303);
+    assert_eq!(browser.get(&path).await.status, 404);
+    let audit = server.key_of(Scope::Admin).await.get("/api/v1/audit").await.text;
+    for action in ["sandbox.set_timeout", "sandbox.destroy"] {
+        assert!(audit.contains(action), "{action}: {audit}");
+    }
+}
+
+#[tokio::test]
+async fn only_named_methods_of_the_guest_are_called() {
+    let server = start().await;
+    let id = server.create(json!({})).await;
+    let mut browser = Browser::signed_in(&server.client).await;
+    let path = format!("/dashboard/sandboxes/{id}/rpc");
+    let token = browser.csrf.clone();
+    let headers = [("x-csrf-token", token.as_str()), ("content-type", "application/json")];
+    for method in ["StreamInput", "..%2Finit", "init"] {
+        let answer = browser.send(Method::POST, &format!("{path}/{method}"), "{}", &headers).await;
+        assert_eq!(answer.status, 404, "{method}");
+    }
+    let without = [("content-type", "application/json")];
+    assert_eq!(browser.send(Method::POST, &format!("{path}/Start"), "{}", &without).await.status, 403);
+}
+
+#[tokio::test]
+async fn an_admin_sees_the_server_and_others_do_not() {
+    let server = start().await;
+    let mut team = Browser::signed_in(&server.client).await;
+    assert!(team.get("/dashboard").await.text.contains("Latest events"));
+    assert_eq!(team.get("/dashboard/figures").await.text, "null");
+    let mut admin = Browser::signed_in(&server.key_of(Scope::Admin).await).await;
+    let page = admin.get("/dashboard").await;
+    assert!(page.text.contains("Creates per second") && page.text.contains("Memory"), "{page:?}");
+    let figures = admin.get("/dashboard/figures").await;
+    assert_eq!(figures.json["creates"].as_f64(), Some(0.0), "{figures:?}");
 }

@@ -131,6 +131,8 @@ What a route needs:
 - **team view**: a team, read-only or admin key.
 - **team key**: a team or admin key.
 - **admin key**: an admin key. `/metrics` is open to all with `serve --open-metrics`.
+- **session**: the cookie of a browser that has signed in to the [dashboard](../dashboard.md). API keys don't work. The page calls the
+  other routes of this table with the key that the user signed in with, so their rules apply, and they are audited.
 
 Read-only keys are never accepted by a route that changes something. Requests to a route without an action aren't audited.
 

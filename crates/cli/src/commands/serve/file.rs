@@ -33,6 +33,8 @@ pub(super) struct SettingsFile {
     pub(super) open_metrics: bool,
     /// As `--mcp`.
     pub(super) mcp: Option<Switch>,
+    /// As `--dashboard`.
+    pub(super) dashboard: Option<Switch>,
     pub(super) domain: Option<String>,
     /// As `--env-domains`.
     pub(super) env_domains: Option<Vec<String>>,

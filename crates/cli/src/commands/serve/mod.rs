@@ -1,6 +1,7 @@
 //! `isopod serve`: E2B on one port.
 
 mod backend;
+mod dashboard_key;
 #[cfg(test)]
 mod env_example;
 mod file;
@@ -39,6 +40,7 @@ use super::{DATABASE, node_config};
 use crate::args::ServeArgs;
 use crate::failure::Hint;
 use crate::host_packages::{list, missing_packages_beside};
+use dashboard_key::dashboard_key;
 use greeting::Greeting;
 use names::Names;
 use settings::{Settings, TlsChoice};
@@ -190,6 +192,10 @@ async fn serve_node(
     let mut config = ServerConfig::new(store.clone());
     settings.apply(&mut config)?;
     config.control.domain = settings.domain_at(address);
+    config.state_dir = Some(state.path().to_owned());
+    if settings.dashboard {
+        config.dashboard.key = dashboard_key(state.path())?;
+    }
     config.control.node_name = node_name(&settings);
     config.control.plain_beside_tls = matches!(settings.tls, TlsChoice::Off | TlsChoice::Beside);
     config.control.tls.clone_from(&names.tls);

@@ -53,6 +53,7 @@ pub(super) struct Settings {
     pub(super) insecure_listen: bool,
     open_metrics: bool,
     mcp: Switch,
+    pub(super) dashboard: bool,
     pub(super) pool: PoolSize,
     pub(super) prepare: Vec<String>,
     /// The program that saves memory, if it is not the one of Isopod's package.
@@ -128,6 +129,7 @@ impl Settings {
             backend,
             open_metrics: args.open_metrics || file.open_metrics,
             mcp: args.mcp.or(file.mcp).unwrap_or(Switch::On),
+            dashboard: args.dashboard.or(file.dashboard).unwrap_or(Switch::On).is_on(),
             insecure_listen: args.insecure_listen || file.insecure_listen.unwrap_or(false),
             pool: PoolSize {
                 ready: args.pool_ready.or(file.pool.ready).unwrap_or(DEFAULT_POOL),
@@ -193,6 +195,7 @@ impl Settings {
         config.control.share_build_cache = file.images.share_build_cache;
         config.control.allow_host_base = file.images.allow_host_base;
         config.control.open_metrics = self.open_metrics;
+        config.dashboard.enabled = self.dashboard;
         config.control.allow_internal_webhooks = file.webhooks.allow_internal;
         if let Some(path) = &file.webhooks.ca_file {
             config.control.webhook_authorities =

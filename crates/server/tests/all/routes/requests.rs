@@ -27,6 +27,9 @@ pub(crate) fn request_to(things: &Things, route: &DeclaredRoute) -> Request {
     if route.path.starts_with("/runtime") {
         headers.push(("x-raro-client-id", "client-1"));
     }
+    if route.path.starts_with("/dashboard") {
+        headers.push(("sec-fetch-site", "same-origin"));
+    }
     if route.path.starts_with("/ws/") {
         headers.extend([("connection", "upgrade"), ("upgrade", "websocket"), ("sec-websocket-version", "13")]);
         headers.push(("sec-websocket-key", "dGhlIHNhbXBsZSBub25jZQ=="));
@@ -66,6 +69,9 @@ fn filled(things: &Things, pattern: &str) -> String {
         ("{member}", "person-1"),
         ("{node}", "node-1"),
         ("{token}", "token-1"),
+        ("{version}", "0"),
+        ("{*name}", "style.css"),
+        ("{method}", "Start"),
     ];
     names.iter().fold(pattern.to_owned(), |path, (placeholder, name)| path.replace(placeholder, name))
 }
