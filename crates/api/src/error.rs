@@ -6,6 +6,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use http::{HeaderValue, StatusCode, header};
 use isopod_store::StoreError;
+use isopod_store::template_name::NameError;
 use isopod_wire::node::CreateError;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -247,6 +248,12 @@ impl From<StoreError> for ApiError {
             StoreError::Unreachable { server } => Self::server_unreachable(server),
             _ => Self::unavailable(&error, "the database cannot be used at the moment"),
         }
+    }
+}
+
+impl From<NameError> for ApiError {
+    fn from(error: NameError) -> Self {
+        Self::bad_request(error.to_string())
     }
 }
 

@@ -20,7 +20,6 @@ pub mod telemetry;
 pub mod templates;
 mod tls;
 mod upstream;
-mod webhooks;
 
 pub use config::ServeConfig;
 pub use delivery::Unacknowledged;

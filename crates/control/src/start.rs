@@ -21,10 +21,10 @@ use crate::lifecycle::{
 use crate::listener::{Connections, ListenerSettings};
 use crate::membership::run_membership;
 use crate::templates::Catalogue;
-use crate::webhooks::{Poster, run_deliveries};
 use isopod_files::FileStore;
 use isopod_files::workspace::Workspace;
 use isopod_identity::TokenCheck;
+use isopod_webhooks::{Poster, run_deliveries};
 
 /// Why the server could not start.
 #[derive(Debug, thiserror::Error)]

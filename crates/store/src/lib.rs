@@ -39,6 +39,7 @@ mod sessions;
 mod snapshots;
 mod spawns;
 mod template_files;
+pub mod template_name;
 mod templates;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

@@ -8,7 +8,7 @@ use isopod_wire::FeatureError;
 use isopod_wire::node::{CreateError, NodeError};
 
 use crate::lifecycle::{ActError, CreateRefusal, DRAIN_RETRY, Draining, Refusal, SnapshotError, TeamLimitReached};
-use crate::templates::{ContextError, FindError, NameError, PlanError, TooManyBuilds, UploadError};
+use crate::templates::{ContextError, FindError, PlanError, TooManyBuilds, UploadError};
 
 impl From<TeamLimitReached> for ApiError {
     fn from(refusal: TeamLimitReached) -> Self {
@@ -137,12 +137,6 @@ fn feature_error(error: &FeatureError) -> ApiError {
     match error {
         FeatureError::Unknown(_) | FeatureError::FuseWithMounts => ApiError::bad_request(error.to_string()),
         FeatureError::NotGranted(_) => ApiError::forbidden(error.to_string()),
-    }
-}
-
-impl From<NameError> for ApiError {
-    fn from(error: NameError) -> Self {
-        Self::bad_request(error.to_string())
     }
 }
 

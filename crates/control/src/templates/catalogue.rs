@@ -11,9 +11,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::builds::Builds;
 use super::limits::BuildLimits;
-use super::name::{NameError, Reference, is_build_id};
 use super::uploads::Uploads;
 use super::waiting_contexts::WaitingContexts;
+use isopod_store::template_name::{NameError, Reference, is_build_id};
 
 /// The state that handlers of template routes share.
 pub struct Catalogue {

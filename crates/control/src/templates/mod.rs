@@ -12,7 +12,6 @@ mod catalogue;
 mod ledger;
 mod limits;
 mod log_allowance;
-mod name;
 mod uploads;
 mod waiting_contexts;
 
@@ -21,9 +20,9 @@ pub(crate) use build_plan::{LegacyBuild, PlanError, StartBuild, is_files_hash, l
 pub use builds::run_template_maintenance;
 pub(crate) use builds::{Context, Job, TooManyBuilds};
 pub use catalogue::{Catalogue, FindError, UsableTemplate};
+pub use isopod_store::template_name::NameError;
+pub(crate) use isopod_store::template_name::{DEFAULT_TAG, Reference, parse_tag};
 pub(crate) use ledger::Reservation;
 pub use limits::BuildLimits;
-pub use name::NameError;
-pub(crate) use name::{DEFAULT_TAG, Reference, parse_tag};
 pub(crate) use uploads::{Part, UploadError};
 pub(crate) use waiting_contexts::WaitingContext;

@@ -4,5 +4,5 @@
 mod deliver;
 mod post;
 
-pub(crate) use deliver::run_deliveries;
-pub(crate) use post::Poster;
+pub use deliver::run_deliveries;
+pub use post::Poster;

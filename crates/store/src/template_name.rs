@@ -1,19 +1,19 @@
 //! Names of templates and their versions: `name`, `name:tag`, `namespace/name:tag`.
 
 /// The tag if none is given.
-pub(crate) const DEFAULT_TAG: &str = "default";
+pub const DEFAULT_TAG: &str = "default";
 
 const MAX_LENGTH: usize = 128;
 
 /// A template as users write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Reference {
+pub struct Reference {
     /// The team that it belongs to, by name or id.
-    pub(crate) namespace: Option<String>,
+    pub namespace: Option<String>,
     /// A name or an id.
-    pub(crate) name: String,
+    pub name: String,
     /// A tag, or the id of a build.
-    pub(crate) tag: Option<String>,
+    pub tag: Option<String>,
 }
 
 /// Why a text is not a name.
@@ -28,7 +28,7 @@ pub enum NameError {
 }
 
 impl Reference {
-    pub(crate) fn parse(text: &str) -> Result<Self, NameError> {
+    pub fn parse(text: &str) -> Result<Self, NameError> {
         let (path, tag) = match text.split_once(':') {
             Some((path, build)) if is_build_id(build) => (path, Some(build.to_owned())),
             Some((path, tag)) => (path, Some(parse_tag(tag)?)),
@@ -42,13 +42,13 @@ impl Reference {
     }
 
     /// Returns its tag, or the default tag.
-    pub(crate) fn tag(&self) -> &str {
+    pub fn tag(&self) -> &str {
         self.tag.as_deref().unwrap_or(DEFAULT_TAG)
     }
 }
 
 /// Converts to lower case, as E2B does. Unlike E2B, allows dots, because people put versions into names.
-pub(crate) fn parse_name(text: &str) -> Result<String, NameError> {
+pub fn parse_name(text: &str) -> Result<String, NameError> {
     let name = text.trim().to_ascii_lowercase();
     let begins_well = name.starts_with(|first: char| first.is_ascii_alphanumeric());
     if !begins_well || name.len() > MAX_LENGTH || !name.bytes().all(is_name_byte) {
@@ -57,7 +57,7 @@ pub(crate) fn parse_name(text: &str) -> Result<String, NameError> {
     Ok(name)
 }
 
-pub(crate) fn parse_tag(text: &str) -> Result<String, NameError> {
+pub fn parse_tag(text: &str) -> Result<String, NameError> {
     let tag = text.trim().to_ascii_lowercase();
     if tag.is_empty() || tag.len() > MAX_LENGTH || !tag.bytes().all(is_name_byte) || is_build_id(&tag) {
         return Err(NameError::Tag(shortened(text)));
@@ -70,7 +70,7 @@ fn is_name_byte(byte: u8) -> bool {
 }
 
 /// Whether this is a build id. Build ids are UUIDs, and tags cannot look like one.
-pub(super) fn is_build_id(text: &str) -> bool {
+pub fn is_build_id(text: &str) -> bool {
     let groups: Vec<usize> = text.split('-').map(str::len).collect();
     groups == [8, 4, 4, 4, 12] && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
 }

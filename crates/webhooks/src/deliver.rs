@@ -10,7 +10,7 @@ use isopod_store::clock::Timestamp;
 use isopod_store::{Delivery, Store, StoreError, TeamId};
 use tokio_util::sync::CancellationToken;
 
-use super::post::Poster;
+use crate::post::Poster;
 
 const POLL_EVERY: Duration = Duration::from_millis(500);
 const POST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -30,7 +30,7 @@ const RETRY_WAITS: [Duration; 7] = [
 
 /// Sends deliveries until the server stops. Deliveries that are in progress then are still due for the next server, so
 /// they may be sent twice, but are never lost.
-pub(crate) async fn run_deliveries(store: Store, poster: Poster, stop: CancellationToken) {
+pub async fn run_deliveries(store: Store, poster: Poster, stop: CancellationToken) {
     let mut pace = tokio::time::interval(POLL_EVERY);
     pace.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut attempts = FuturesUnordered::new();

@@ -8,17 +8,20 @@ use isopod_outbound::{Policy, RequestError, Target, Trust, request};
 use isopod_store::Delivery;
 use sha2::{Digest as _, Sha256};
 
-pub(crate) struct Poster {
+/// Sends requests to receivers.
+#[derive(Debug)]
+pub struct Poster {
     policy: Policy,
     trust: Trust,
 }
 
 impl Poster {
-    pub(crate) fn new(policy: Policy, trust: Trust) -> Self {
+    /// `policy` says where receivers may be, and `trust` which certificates they may have.
+    pub fn new(policy: Policy, trust: Trust) -> Self {
         Self { policy, trust }
     }
 
-    pub(super) async fn post(&self, delivery: &Delivery) -> Result<(), RequestError> {
+    pub(crate) async fn post(&self, delivery: &Delivery) -> Result<(), RequestError> {
         let target = Target::parse(&delivery.url)?;
         let post = Request::post(&target.path)
             .header("host", &target.authority)
