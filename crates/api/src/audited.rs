@@ -19,6 +19,7 @@ use crate::actions::{Actions, subject_of};
 use crate::audit::{Recorder, Subject};
 use crate::auth::Caller;
 use crate::error::ApiError;
+use crate::hop::{Elsewhere, MayForward};
 use crate::peer::Peer;
 
 /// Where the route's access check stores the caller.
@@ -71,8 +72,13 @@ pub async fn audited(State(audit): State<Audit>, request: Request, next: Next) -
 }
 
 async fn answer_queued(recorder: Recorder, action: &'static str, mut request: Request, next: Next) -> Response {
+    let may_forward = request.extensions().get::<MayForward>().is_some();
     let line = Line::begin(&recorder, action, &mut request);
     let response = next.run(request).await;
+    if may_forward && goes_elsewhere(&response) {
+        line.leave();
+        return response;
+    }
     if let Some(entry) = line.end(&response) {
         recorder.note(Record::Audit(entry)).await;
     }
@@ -80,13 +86,23 @@ async fn answer_queued(recorder: Recorder, action: &'static str, mut request: Re
 }
 
 async fn answer_written(recorder: Recorder, action: &'static str, mut request: Request, next: Next) -> Response {
+    let may_forward = request.extensions().get::<MayForward>().is_some();
     let line = Line::begin(&recorder, action, &mut request);
     let response = next.run(request).await;
+    if may_forward && goes_elsewhere(&response) {
+        line.leave();
+        return response;
+    }
     let Some(entry) = line.end(&response) else { return response };
     match recorder.audit(entry).await {
         Ok(()) => response,
         Err(down) => ApiError::audit_down(&down).into_response(),
     }
+}
+
+/// Whether another server of the cluster answers the request, and audits it.
+fn goes_elsewhere(response: &Response) -> bool {
+    matches!(response.extensions().get::<Elsewhere>(), Some(Elsewhere::On { .. }))
 }
 
 /// The status of a request whose client hung up before the response.
@@ -118,6 +134,11 @@ impl Line {
             started: Instant::now(),
             is_recorded: false,
         }
+    }
+
+    /// Another server writes the line.
+    fn leave(mut self) {
+        self.is_recorded = true;
     }
 
     /// Returns `None` if the request had no valid key.

@@ -14,6 +14,7 @@ use utoipa::ToSchema;
 
 use crate::audit::AuditDown;
 use crate::describe::{DescribeAnswer, Description};
+use crate::hop::Elsewhere;
 
 /// The body of an error.
 #[derive(Debug, Serialize, ToSchema)]
@@ -50,8 +51,10 @@ pub struct ApiError {
     should_retry: Option<bool>,
     /// A message for clients that expect `error`, such as agents.
     error: Option<String>,
-    /// Values that a program can act on.
-    details: Option<Value>,
+    /// Values that a program can act on. In a box, as the next one, so that results stay small.
+    details: Option<Box<Value>>,
+    /// Who may answer instead, for a cluster.
+    elsewhere: Option<Box<Elsewhere>>,
 }
 
 impl ApiError {
@@ -64,6 +67,7 @@ impl ApiError {
             should_retry: None,
             error: None,
             details: None,
+            elsewhere: None,
         }
     }
 
@@ -88,10 +92,24 @@ impl ApiError {
         Self::not_found(format!("sandbox \"{shown}\" doesn't exist or you don't have access to it"))
     }
 
-    /// The resource is on another server that shares the database.
-    pub fn elsewhere(server: String) -> Self {
+    /// The resource is on another server that shares the database. `id` is the server's id, `server` its name.
+    pub fn elsewhere(id: String, server: String) -> Self {
         let answer = Self::new(StatusCode::MISDIRECTED_REQUEST, format!("it is on another server: {server}"));
-        answer.without_retry().with_code("on_another_server").with_details(json!({ "server": server }))
+        let answer = answer.without_retry().with_code("on_another_server").with_details(json!({ "server": server }));
+        Self { elsewhere: Some(Box::new(Elsewhere::On { server: id })), ..answer }
+    }
+
+    /// Lets another server of a cluster do it, because this one has no room at the moment.
+    #[must_use]
+    pub fn for_any_other(self) -> Self {
+        Self { elsewhere: Some(Box::new(Elsewhere::AnyOther)), ..self }
+    }
+
+    /// The server that has it broke off, and nobody knows whether it has done what was asked.
+    pub fn server_lost(server: &str) -> Self {
+        let message = format!("the connection to the server {server} broke; the request may have been carried out");
+        let lost = Self::new(StatusCode::BAD_GATEWAY, message).with_code("server_lost");
+        lost.without_retry().with_details(json!({ "server": server }))
     }
 
     /// The resource is on another server, which may be back soon: it restarts, or its machine is gone.
@@ -152,12 +170,12 @@ impl ApiError {
     }
 
     pub fn with_details(self, details: Value) -> Self {
-        Self { details: Some(details), ..self }
+        Self { details: Some(Box::new(details)), ..self }
     }
 
     /// Adds one value to the details.
     pub fn with_detail(mut self, name: &str, value: Value) -> Self {
-        let details = self.details.get_or_insert_with(|| json!({}));
+        let details = self.details.get_or_insert_with(|| Box::new(json!({})));
         if let Some(fields) = details.as_object_mut() {
             fields.insert(name.to_owned(), value);
         }
@@ -218,7 +236,7 @@ impl IntoResponse for ApiError {
             error_code: self.code,
             success: self.error.is_some().then_some(false),
             error: self.error.as_deref(),
-            details: self.details.as_ref(),
+            details: self.details.as_deref(),
         };
         let mut response = (self.status, Json(body)).into_response();
         let headers = response.headers_mut();
@@ -228,6 +246,9 @@ impl IntoResponse for ApiError {
         }
         if let Some(should) = self.should_retry {
             headers.insert("should-retry", HeaderValue::from_static(if should { "true" } else { "false" }));
+        }
+        if let Some(elsewhere) = self.elsewhere.as_deref() {
+            response.extensions_mut().insert(elsewhere.clone());
         }
         // The service's audit reads the code from here.
         response.extensions_mut().insert(self);
@@ -244,7 +265,7 @@ impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::Corrupt { .. } => Self::internal(&error),
-            StoreError::Elsewhere { server } => Self::elsewhere(server),
+            StoreError::Elsewhere { id, server } => Self::elsewhere(id, server),
             StoreError::Unreachable { server } => Self::server_unreachable(server),
             _ => Self::unavailable(&error, "the database cannot be used at the moment"),
         }
@@ -275,7 +296,7 @@ impl From<CreateError> for ApiError {
             CreateError::Limits(why) => Self::bad_request(format!("this host cannot provide the limits: {why}")),
             CreateError::Full(why) => {
                 let full = Self::new(StatusCode::SERVICE_UNAVAILABLE, format!("the host is full: {why}"));
-                full.with_code("sandbox_capacity_unavailable").retry_in(Duration::from_secs(2))
+                full.with_code("sandbox_capacity_unavailable").retry_in(Duration::from_secs(2)).for_any_other()
             }
             CreateError::Workspace(_) => {
                 let away = Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string());

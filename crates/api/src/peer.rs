@@ -8,6 +8,8 @@ pub struct Peer {
     pub address: std::net::IpAddr,
     /// Whether the connection is encrypted.
     pub tls: bool,
+    /// Whether another server of the cluster has forwarded the request, and told the rest.
+    pub is_forwarded: bool,
 }
 
 /// The scheme by which the client reached the server. Behind a proxy that terminates TLS, it is the one that the proxy

@@ -20,6 +20,7 @@ use crate::audited::AuditedCaller;
 use crate::auth::Authenticator;
 use crate::describe::{DescribedHandler, Description, new_description};
 use crate::error::ApiError;
+use crate::location::{Located, Location};
 use crate::params::Param;
 use crate::rule::{DeclaredRoute, Needs, Rule};
 
@@ -30,6 +31,7 @@ pub struct Endpoint<S> {
     rule: Rule,
     handler: MethodRouter<S>,
     operation: Option<Operation>,
+    located: Option<Located>,
 }
 
 /// The part of an endpoint's documentation that does not follow from its rule and its path.
@@ -89,6 +91,12 @@ impl<S: Clone + Send + Sync + 'static> Endpoint<S> {
         self
     }
 
+    /// Declares that it makes a sandbox, which any server of a cluster may do.
+    #[must_use]
+    pub fn makes_sandbox(self) -> Self {
+        Self { located: Some(Located { by: Location::NewSandbox, parameter: "" }), ..self }
+    }
+
     /// Removes a status that other routes of its kind return.
     #[must_use]
     pub fn never_refuses(mut self, status: u16) -> Self {
@@ -119,7 +127,8 @@ macro_rules! endpoint {
                 never: Vec::new(),
                 path_parameters: Vec::new(),
             };
-            Endpoint { method: $method, rule, handler: routing::$name(handler), operation: Some(operation) }
+            let handler = routing::$name(handler);
+            Endpoint { method: $method, rule, handler, operation: Some(operation), located: None }
         }
     };
 }
@@ -138,7 +147,7 @@ where
     T: 'static,
     S: Clone + Send + Sync + 'static,
 {
-    Endpoint { method: ANY, rule, handler: routing::any(handler), operation: None }
+    Endpoint { method: ANY, rule, handler: routing::any(handler), operation: None, located: None }
 }
 
 /// A page for browsers. Not in the API's document, because it is not for programs.
@@ -148,7 +157,7 @@ where
     T: 'static,
     S: Clone + Send + Sync + 'static,
 {
-    Endpoint { method: "GET", rule, handler: routing::get(handler), operation: None }
+    Endpoint { method: "GET", rule, handler: routing::get(handler), operation: None, located: None }
 }
 
 /// What a page sends. Not in the API's document, because it is not for programs.
@@ -158,7 +167,7 @@ where
     T: 'static,
     S: Clone + Send + Sync + 'static,
 {
-    Endpoint { method: "POST", rule, handler: routing::post(handler), operation: None }
+    Endpoint { method: "POST", rule, handler: routing::post(handler), operation: None, located: None }
 }
 
 /// A table of routes for handlers with this state.
@@ -192,6 +201,7 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
             path,
             rule: endpoint.rule,
             documented: endpoint.operation.as_ref().map(|operation| operation.suffix),
+            located: endpoint.located,
         })
     }
 
@@ -199,6 +209,17 @@ impl<S: Clone + Send + Sync + 'static> Routes<S> {
     #[must_use]
     pub fn may_refuse(self, statuses: &[u16]) -> Self {
         Self(self.0.into_iter().map(|(path, endpoint)| (path, endpoint.may_refuse(statuses))).collect())
+    }
+
+    /// Declares that in these routes, if they have this parameter, it tells the server that has what they are about.
+    #[must_use]
+    pub fn located(mut self, by: Location, parameter: &'static str) -> Self {
+        let placeholder = format!("{{{parameter}}}");
+        let in_path = |path: &str| path.split('/').any(|segment| segment == placeholder);
+        for (_, endpoint) in self.0.iter_mut().filter(|(path, endpoint)| endpoint.located.is_none() && in_path(path)) {
+            endpoint.located = Some(Located { by, parameter });
+        }
+        self
     }
 
     /// Describes a path parameter of these routes.

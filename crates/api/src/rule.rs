@@ -2,6 +2,8 @@
 
 use isopod_store::Scope;
 
+use crate::location::Located;
+
 /// The credentials that a route requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needs {
@@ -77,6 +79,8 @@ pub struct DeclaredRoute {
     /// The suffix of its path in the API's document. `None` if the document does not contain it, which is the case for
     /// routes that match any method.
     pub(crate) documented: Option<&'static str>,
+    /// Which of its parameters tells the server that has what it is about.
+    pub(crate) located: Option<Located>,
 }
 
 impl DeclaredRoute {

@@ -13,6 +13,11 @@ pub(crate) const API_KEY: &str = "ISOPOD_API_KEY";
 pub(crate) const DATABASE_URL: &str = "ISOPOD_DATABASE_URL";
 /// What this server is called where several share a database.
 pub(crate) const NODE_NAME: &str = "ISOPOD_NODE_NAME";
+/// Where the server listens for the other servers of its cluster, and how they reach it.
+pub(crate) const PEER_LISTEN: &str = "ISOPOD_PEER_LISTEN";
+pub(crate) const PEER_ADDRESS: &str = "ISOPOD_PEER_ADDRESS";
+/// The token and the server by which a machine joins a cluster.
+pub(crate) const JOIN: &str = "ISOPOD_JOIN";
 /// The domain of sandbox host names.
 pub(crate) const DASHBOARD: &str = "ISOPOD_DASHBOARD";
 pub(crate) const DOMAIN: &str = "ISOPOD_DOMAIN";

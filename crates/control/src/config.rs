@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use isopod_outbound::Policy;
+use isopod_peer::ClusterSettings;
 use isopod_store::service::Tiers;
 use isopod_store::{Retention, Store};
 use isopod_wire::{Cidr, FeatureGrants, Limits};
@@ -84,6 +85,8 @@ pub struct ServeConfig {
     pub node_name: String,
     /// How long the other servers on the database take this one for reachable after it last renewed its lease.
     pub lease: Duration,
+    /// The cluster that forwards requests among its servers. `None` if this server is in none.
+    pub cluster: Option<ClusterSettings>,
     /// How long a stopping server waits for requests in progress.
     pub drain: Duration,
     /// The files that sandboxes and the host share. `None` disables them.
@@ -128,6 +131,7 @@ impl ServeConfig {
             unacknowledged: |_| Ok(0),
             node_name: "isopod".to_owned(),
             lease: Duration::from_secs(10),
+            cluster: None,
             drain: Duration::from_secs(10),
             workspace: None,
             files: FileLimits::default(),

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use isopod_api::Authenticator;
+use isopod_api::{Authenticator, LocatedRoutes};
 use isopod_outbound::Trust;
+use isopod_peer::Cluster;
 use isopod_store::StoreError;
 use isopod_wire::LimitsError;
 use isopod_wire::node::NodeApi;
@@ -18,7 +19,7 @@ use crate::http::{ApiSettings, App, BrowserRules};
 use crate::lifecycle::{
     Fleet, FleetSettings, Journal, reconcile, run_idle_close, run_output, run_recheck, run_sampler,
 };
-use crate::listener::{Connections, ListenerSettings};
+use crate::listener::{Clustered, Connections, ListenerSettings};
 use crate::membership::run_membership;
 use crate::templates::Catalogue;
 use isopod_files::FileStore;
@@ -108,8 +109,14 @@ pub fn open_app(config: &ServeConfig, fleet: Arc<Fleet>, catalogue: Arc<Catalogu
     App::new(settings, fleet, catalogue, workspace, Arc::new(authenticator))
 }
 
-/// Creates the connection handler: requests for sandboxes go to the edge, all others to `api`.
-pub fn open_connections(config: &ServeConfig, app: &App, api: Router) -> Connections {
+/// Creates the connection handler: requests for sandboxes go to the edge, all others to `api`. In a cluster, what another
+/// server has goes there.
+pub fn open_connections(
+    config: &ServeConfig,
+    app: &App,
+    api: Router,
+    cluster: Option<(Arc<Cluster>, LocatedRoutes)>,
+) -> Connections {
     let domains = Domains::new(&config.domain, &config.other_domains);
     let browsers = BrowserRules {
         domains: domains.clone(),
@@ -122,6 +129,7 @@ pub fn open_connections(config: &ServeConfig, app: &App, api: Router) -> Connect
         tls: config.tls.clone(),
         plain_beside_tls: config.plain_beside_tls,
         unacknowledged: config.unacknowledged,
+        clustered: cluster.map(|(cluster, routes)| Clustered { cluster, routes }),
     };
     Connections::new(edge, browsers, api, settings)
 }

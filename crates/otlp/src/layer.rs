@@ -19,6 +19,9 @@ use crate::span::{FinishedSpan, SpanEvent, Value};
 /// The field in which a span names the caller's trace that it continues. It has the format of the header of the same
 /// name.
 const PARENT_FIELD: &str = "traceparent";
+/// The field in which a span says who it is, in the same format, because another server was or will be told. Its trace
+/// counts if the caller names none.
+const OWN_FIELD: &str = "own_traceparent";
 /// A span has failed if it contains an error event, or if this field, the response's status, is 500 or more.
 const STATUS_FIELD: &str = "http.response.status_code";
 /// The most events that are kept for one span.
@@ -44,14 +47,15 @@ impl<S: Subscriber + for<'span> LookupSpan<'span>> tracing_subscriber::Layer<S> 
         attributes.record(&mut fields);
         let from_outside = fields.parent.take();
         let above = span.parent().and_then(|parent| identity(&parent));
+        let own = fields.own.take();
         let (trace, parent) = match (from_outside, above) {
             (Some(caller), _) => (caller.trace, Some(caller.span)),
             (None, Some((trace, parent))) => (trace, Some(parent)),
-            (None, None) => (random(), None),
+            (None, None) => (own.map_or_else(random, |own| own.trace), None),
         };
         let begun = FinishedSpan {
             trace,
-            id: random(),
+            id: own.map_or_else(random, |own| own.span),
             parent,
             name: attributes.metadata().name(),
             begin: SystemTime::now(),
@@ -116,6 +120,7 @@ struct Fields {
     values: Vec<(&'static str, Value)>,
     message: String,
     parent: Option<TraceParent>,
+    own: Option<TraceParent>,
     failed: bool,
 }
 
@@ -124,6 +129,7 @@ impl Fields {
         match (field.name(), value) {
             ("message", Value::Text(text)) => self.message = text,
             (PARENT_FIELD, Value::Text(text)) => self.parent = TraceParent::parse(&text),
+            (OWN_FIELD, Value::Text(text)) => self.own = TraceParent::parse(&text),
             (name, value) => {
                 self.failed |= name == STATUS_FIELD && matches!(value, Value::Number(500..));
                 self.values.push((name, value));

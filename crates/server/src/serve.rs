@@ -4,12 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use isopod_agents::{Agents, OpenError};
+use isopod_api::LocatedRoutes;
 use isopod_api::audit::Recorder;
 use isopod_control::listener::accept_all;
 use isopod_control::run_retention;
 use isopod_control::templates::run_template_maintenance;
-use isopod_control::{Core, StartError, open_app, open_connections};
+use isopod_control::{Core, ServeConfig, StartError, open_app, open_connections};
 use isopod_mcp::McpHttp;
+use isopod_peer::{ByLoad, Cluster};
 use isopod_service::{Service, run_reconciler};
 use isopod_store::StoreError;
 use isopod_wire::node::NodeApi;
@@ -19,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::ServerConfig;
 use crate::mcp::{Inside, McpEndpoint};
 use crate::parts::Parts;
-use crate::routes::{router, with_dashboard};
+use crate::routes::{declared_routes, router, with_dashboard};
 
 /// How long a stopping server waits for the removal of sandboxes of ended runs.
 const CLEANUP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -36,6 +38,9 @@ pub enum ServeError {
     /// The sessions and runs of an earlier server could not be adopted.
     #[error(transparent)]
     Agents(#[from] OpenError),
+    /// The server could not take its place in the cluster.
+    #[error("could not take this server's place in the cluster")]
+    Cluster(#[from] isopod_peer::OpenError),
     /// The builds or the audit log of an earlier server could not be read.
     #[error("could not read the state of an earlier server")]
     Store(#[from] StoreError),
@@ -79,6 +84,7 @@ pub async fn serve(
     }
     let streams_end = fleet.streams_end.clone();
     drop(fleet);
+    let cluster = open_cluster(&config, &stop).await?;
     let inside = Inside::default();
     let mcp = match mcp {
         Some(mcp) => {
@@ -90,8 +96,13 @@ pub async fn serve(
     };
     let parts = Parts { app: Arc::clone(&app), agents: Arc::clone(&agents), service, local_names, mcp, state_dir };
     let api = with_dashboard(router(parts, recorder), &dashboard, (&config, &app), closing.clone());
-    let connections = Arc::new(open_connections(&config, &app, api));
+    let (cluster, members) = cluster.unzip();
+    let located = cluster.clone().map(|cluster| (cluster, LocatedRoutes::of(declared_routes())));
+    let connections = Arc::new(open_connections(&config, &app, api, located));
     inside.open(&connections);
+    if let (Some(cluster), Some(members)) = (cluster, members) {
+        background.spawn(cluster.run(members, connections.for_members()));
+    }
     // The app holds the fleet, and with it the journal. It must not outlive the connections.
     drop(app);
     tokio::select! {
@@ -116,4 +127,15 @@ pub async fn serve(
         tracing::warn!("stopped before everything was written; the next server continues from the records");
     }
     Ok(())
+}
+
+/// Opens the cluster and the listener for its other servers, if the server is a member of one.
+async fn open_cluster(
+    config: &ServeConfig,
+    stop: &CancellationToken,
+) -> Result<Option<(Arc<Cluster>, TcpListener)>, ServeError> {
+    let Some(settings) = config.cluster.clone() else { return Ok(None) };
+    let store = config.store.clone();
+    let placement = Box::new(ByLoad::new(store.clone()));
+    Ok(Some(Cluster::open(settings, store, placement, stop.clone()).await?))
 }

@@ -72,8 +72,8 @@ impl Store {
         let found = query(AssertSqlSafe(text)).bind(server).fetch_optional(&self.read).await;
         match found.map_err(StoreError::doing("read a server's lease")) {
             Err(error) => error,
-            Ok(None) => StoreError::Elsewhere { server: server.to_owned() },
-            Ok(Some(row)) if row.get(1) => StoreError::Elsewhere { server: row.get(0) },
+            Ok(None) => StoreError::Elsewhere { id: server.to_owned(), server: server.to_owned() },
+            Ok(Some(row)) if row.get(1) => StoreError::Elsewhere { id: server.to_owned(), server: row.get(0) },
             Ok(Some(row)) => StoreError::Unreachable { server: row.get(0) },
         }
     }

@@ -13,7 +13,7 @@ mod toolkit;
 use std::sync::Arc;
 
 use isopod_api::Needs::{AgentKey, TeamKey, TeamView};
-use isopod_api::{Param, Routes, changes, delete, get, head, post, put, reads};
+use isopod_api::{Location, Param, Routes, changes, delete, get, head, post, put, reads};
 
 use crate::Agents;
 use crate::toolkit::Tool;
@@ -117,4 +117,5 @@ fn toolkit_routes() -> Routes<Arc<Agents>> {
         )
         .path_parameter(Param::typed::<Tool>("tool"))
         .may_refuse(&[409, 421])
+        .located(Location::Named("execution"), "id")
 }

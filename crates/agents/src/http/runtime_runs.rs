@@ -8,8 +8,8 @@ use axum::body::{Body, to_bytes};
 use axum::extract::{FromRequest, Path, State};
 use http::{Request, header};
 use isopod_api::{
-    ApiError, Caller, DescribeInput, Description, Listing, MaxBody, Needs::TeamKey, Param, Query, QueryParams, Routes,
-    changes, get, post, reads,
+    ApiError, Caller, DescribeInput, Description, Listing, Location, MaxBody, Needs::TeamKey, Param, Query,
+    QueryParams, Routes, changes, get, post, reads,
 };
 use isopod_store::{Owner, RunId, RunQuery, RunRow, RunStatus};
 use serde::Serialize;
@@ -52,6 +52,7 @@ pub(super) fn routes() -> Routes<Arc<Agents>> {
         )
         .merge(command_routes())
         .path_parameter(RUN_ID)
+        .located(Location::Named("run"), "run_id")
 }
 
 /// They reach a run only on the server that runs it.

@@ -3,6 +3,7 @@
 mod assemble_image;
 mod audit;
 mod backup;
+mod cluster;
 mod database;
 mod docker;
 mod env;
@@ -30,6 +31,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 pub(crate) use assemble_image::AssembleImageArgs;
 pub(crate) use audit::{AuditArgs, AuditCommand};
 pub(crate) use backup::BackupArgs;
+pub(crate) use cluster::{ClusterArgs, ClusterCommand, ClusterDatabaseArgs};
 pub(crate) use database::DatabaseArgs;
 pub(crate) use docker::{DockerArgs, DockerBuildArgs, DockerCommand};
 pub(crate) use env::{EnvArgs, EnvCommandArgs, EnvShell};
@@ -134,6 +136,8 @@ pub(crate) enum Command {
     Quota(QuotaArgs),
     /// List the servers that share a database, and take one out of use for maintenance of its host.
     Node(NodeArgs),
+    /// Make several servers answer for each other's sandboxes.
+    Cluster(ClusterArgs),
     /// Show, export and verify the audit log of the sandbox service.
     Audit(AuditArgs),
     /// Serve sandboxes to a coding agent as tools, over standard input and output (MCP).

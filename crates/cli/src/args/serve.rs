@@ -30,6 +30,18 @@ pub(crate) struct ServeArgs {
     /// Name of this server if several share a database [default: the host name].
     #[arg(long, env = env_names::NODE_NAME, value_name = "NAME")]
     pub(crate) node_name: Option<String>,
+    /// Address to listen on for other servers of the cluster; always encrypted, and only for them.
+    #[arg(long, env = env_names::PEER_LISTEN, value_name = "ADDRESS")]
+    pub(crate) peer_listen: Option<SocketAddr>,
+    /// Address by which other servers reach --peer-listen, HOST:PORT [default: the same].
+    #[arg(long, env = env_names::PEER_ADDRESS, value_name = "ADDRESS")]
+    pub(crate) peer_address: Option<String>,
+    /// Join the cluster of this token at this server, TOKEN@HOST:PORT; without effect once joined.
+    #[arg(long, env = env_names::JOIN, hide_env_values = true, value_name = "TOKEN")]
+    pub(crate) join: Option<String>,
+    /// File that contains TOKEN@HOST:PORT, in place of --join.
+    #[arg(long, value_name = "FILE", conflicts_with = "join")]
+    pub(crate) join_file: Option<PathBuf>,
     /// Serve HTTPS with the certificate of `isopod tls init`, which is created if it does not exist.
     #[arg(long)]
     pub(crate) tls: bool,

@@ -3,6 +3,7 @@
 mod assemble_image;
 mod audit;
 mod backup;
+mod cluster;
 mod completions;
 mod connect;
 mod cp;
@@ -109,6 +110,7 @@ pub(crate) fn dispatch(args: Args, traces: Option<OtlpExporter>) -> anyhow::Resu
         Command::Quota(quota) => block_on(quota::run(quota)),
         Command::Mcp(mcp) => block_on(mcp::run(*mcp)),
         Command::Node(node) => block_on(node::run(node)),
+        Command::Cluster(cluster) => block_on(cluster::run(&state_dir, cluster)),
         Command::Audit(audit) => block_on(audit::run(&state_dir, audit)),
         Command::Spawner(_) | Command::EnvEnter(_) | Command::EnvExec(_) => Ok(ExitCode::FAILURE),
         command => {

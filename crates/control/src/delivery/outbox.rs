@@ -17,6 +17,8 @@ pub type Unacknowledged = fn(BorrowedFd<'_>) -> io::Result<usize>;
 #[derive(Debug)]
 pub(crate) struct Outbox {
     socket: Weak<OwnedWriteHalf>,
+    /// Whether there is no socket, because another server has the connection to the client.
+    is_tunnel: bool,
     unacknowledged: Unacknowledged,
     /// Bytes that the kernel has accepted.
     written: AtomicU64,
@@ -55,8 +57,18 @@ pub(super) struct ConnectionState {
 
 impl Outbox {
     pub(crate) fn new(socket: &Arc<OwnedWriteHalf>, unacknowledged: Unacknowledged) -> Self {
+        Self { socket: Arc::downgrade(socket), ..Self::with(unacknowledged) }
+    }
+
+    /// For a stream of another server, which has the connection to the client.
+    pub(crate) fn of_tunnel() -> Self {
+        Self { socket: Weak::new(), is_tunnel: true, ..Self::with(|_| Ok(0)) }
+    }
+
+    fn with(unacknowledged: Unacknowledged) -> Self {
         Self {
-            socket: Arc::downgrade(socket),
+            socket: Weak::new(),
+            is_tunnel: false,
             unacknowledged,
             written: AtomicU64::new(0),
             shut: AtomicBool::new(false),
@@ -133,6 +145,12 @@ impl Outbox {
         drop(self.take_released());
     }
 
+    /// Records the final state of a tunnel that is about to close.
+    pub(crate) fn close_tunnel(&self) {
+        let _ = self.end.set(ConnectionState { acknowledged: self.written(), closed: true });
+        drop(self.take_released());
+    }
+
     /// Reports frames of this stream before they are written.
     pub(super) fn announce(&self, stream: &Arc<StreamDelivery>) {
         *self.announced.lock().unwrap_or_else(PoisonError::into_inner) = Arc::downgrade(stream);
@@ -152,7 +170,7 @@ impl Outbox {
         match (self.end.get(), self.socket.upgrade()) {
             (Some(end), _) => *end,
             (None, Some(socket)) => self.query(&socket),
-            (None, None) => ConnectionState { acknowledged: self.written(), closed: true },
+            (None, None) => ConnectionState { acknowledged: self.written(), closed: !self.is_tunnel },
         }
     }
 

@@ -19,7 +19,8 @@ mod tunnel;
 
 pub use preview::PreviewNames;
 pub(crate) use proxy::{proxy, proxy_from_inside};
-pub(crate) use route::{Domains, Route, host_name, host_of, route};
+pub(crate) use refusal::Refusal;
+pub(crate) use route::{Address, Domains, Route, host_name, host_of, route};
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ use super::gate::{GatedBody, Stops};
 use super::headers::{
     force_download, restrict_response, set_forwarded, strip_hop_by_hop, strip_proxy_headers, wanted_upgrade,
 };
-use super::refusal::{Refusal, TRAFFIC_HEADER};
+use super::refusal::{Refusal, ServerName, TRAFFIC_HEADER};
 use super::route::{Address, Form, by_headers};
 use super::{Edge, tunnel};
 use crate::delivery::{ClientConnection, RunningGuest, TrackedBody};
@@ -60,7 +60,7 @@ pub(crate) async fn proxy_from_inside(edge: &Edge, request: Request<Body>) -> Re
 /// The sandbox does not exist, or is on another server that shares the database.
 async fn not_found(fleet: &Fleet, sandbox: SandboxId) -> Refusal {
     match fleet.store.check_here(Resource::Sandbox(&sandbox, None)).await {
-        Err(StoreError::Elsewhere { server }) => Refusal::Elsewhere(sandbox, server),
+        Err(StoreError::Elsewhere { id, server }) => Refusal::Elsewhere(sandbox, ServerName { id, name: server }),
         Err(StoreError::Unreachable { server }) => Refusal::ServerUnreachable(sandbox, server),
         _ => Refusal::NotFound(sandbox),
     }

@@ -2,12 +2,20 @@
 
 use axum::body::Body;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use isopod_api::Elsewhere;
 use isopod_wire::{FeatureError, SandboxId};
 use serde_json::{Value, json};
 
 use crate::lifecycle::{DRAIN_RETRY, Draining};
 
 pub(super) const TRAFFIC_HEADER: &str = "e2b-traffic-access-token";
+
+/// Another server: its id, and its name for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ServerName {
+    pub(super) id: String,
+    pub(super) name: String,
+}
 
 /// Why a request is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +27,7 @@ pub(crate) enum Refusal {
     MissingHeader(&'static str),
     NotFound(SandboxId),
     /// Another server that shares the database has it.
-    Elsewhere(SandboxId, String),
+    Elsewhere(SandboxId, ServerName),
     /// Another server has it, and doesn't answer.
     ServerUnreachable(SandboxId, String),
     /// The request used a domain that this server does not serve. Contains the right one.
@@ -67,7 +75,7 @@ impl Refusal {
             Self::InvalidSignature => "invalid signature".to_owned(),
             Self::MissingHeader(name) => format!("missing header {name}"),
             Self::NotFound(_) => "The sandbox was not found".to_owned(),
-            Self::Elsewhere(_, server) => format!("The sandbox is on another server: {server}"),
+            Self::Elsewhere(_, server) => format!("The sandbox is on another server: {}", server.name),
             Self::ServerUnreachable(_, server) => {
                 format!("The sandbox is on the server {server}, which can't be reached at the moment")
             }
@@ -124,6 +132,10 @@ impl Refusal {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if let Self::Elsewhere(_, server) = self {
+            response.extensions_mut().insert(Elsewhere::On { server: server.id.clone() });
+        }
+        let headers = response.headers_mut();
         if let Self::Draining(..) = self {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(DRAIN_RETRY.as_secs()));
         }

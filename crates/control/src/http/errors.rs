@@ -23,7 +23,7 @@ impl From<TeamLimitReached> for ApiError {
 impl From<Draining> for ApiError {
     fn from(refusal: Draining) -> Self {
         let refused = Self::new(StatusCode::SERVICE_UNAVAILABLE, refusal.to_string());
-        refused.with_code("server_draining").retry_in(DRAIN_RETRY)
+        refused.with_code("server_draining").retry_in(DRAIN_RETRY).for_any_other()
     }
 }
 

@@ -50,7 +50,7 @@ mod webhooks;
 use std::sync::Arc;
 
 use isopod_api::Needs::{AdminKey, OwnToken, TeamKey};
-use isopod_api::{Routes, changes, delete, get, patch, post, put, reads};
+use isopod_api::{Location, Routes, changes, delete, get, patch, post, put, reads};
 
 pub(crate) use app::ApiSettings;
 pub use app::App;
@@ -74,7 +74,8 @@ fn sandbox_routes() -> Routes<Arc<App>> {
             "/v2/sandboxes",
             [
                 post(changes(TeamKey, "sandbox.create"), "Create a sandbox", sandbox_create::create_v2)
-                    .may_refuse(NO_SANDBOX),
+                    .may_refuse(NO_SANDBOX)
+                    .makes_sandbox(),
                 get(reads(TeamKey), "List sandboxes with pagination", sandbox_list::list_v2),
             ],
         )
@@ -86,7 +87,8 @@ fn sandbox_routes() -> Routes<Arc<App>> {
                     "Create a sandbox (version 1: times out after 15 s by default, not secured by default)",
                     sandbox_create::create_v1,
                 )
-                .may_refuse(NO_SANDBOX),
+                .may_refuse(NO_SANDBOX)
+                .makes_sandbox(),
                 get(reads(TeamKey), "List running sandboxes", sandbox_list::list_v1),
             ],
         )
@@ -98,6 +100,7 @@ fn sandbox_routes() -> Routes<Arc<App>> {
         .route("/sandboxes/{id}/logs", [get(reads(TeamKey), "Get the logs of a sandbox (version 1)", logs::list_v1)])
         .route("/v2/sandboxes/{id}/logs", [get(reads(TeamKey), "Get the logs of a sandbox", logs::list_v2)])
         .merge(lifecycle_routes())
+        .located(Location::Sandbox, "id")
 }
 
 /// The statuses that a create may return on failure.
@@ -344,6 +347,7 @@ fn template_routes() -> Routes<Arc<App>> {
         )
         .merge(build_request_routes())
         .merge(build_routes())
+        .located(Location::Build, "build")
 }
 
 /// These routes return ids, but start no build.

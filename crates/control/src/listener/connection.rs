@@ -1,7 +1,9 @@
 //! Serves each connection in its own task, and shuts all of them down.
 
 use axum::Router;
+use futures::future::BoxFuture;
 use isopod_api::Peer;
+use isopod_peer::{Origin, TunnelStream};
 use std::fmt;
 use std::net::IpAddr;
 use std::pin::pin;
@@ -19,11 +21,13 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::dispatch::Dispatch;
+use super::clustered::Clustered;
+use super::dispatch::{Dispatch, Sender};
 use super::handshake::{begins_with_handshake, handshake};
 use super::limits::ConnectionLimits;
 use super::socket::Socket;
 use super::timeouts::{ActiveRequests, TimeoutStream};
+use super::tunnel::TunnelSocket;
 use crate::delivery::{ClientConnection, Outbox, Unacknowledged};
 use crate::edge::Edge;
 use crate::http::BrowserRules;
@@ -49,6 +53,8 @@ pub(crate) struct ListenerSettings {
     /// With TLS, also answers plain HTTP.
     pub(crate) plain_beside_tls: bool,
     pub(crate) unacknowledged: Unacknowledged,
+    /// `None` if the server is in no cluster.
+    pub(crate) clustered: Option<Clustered>,
 }
 
 /// The state that all connections share.
@@ -73,7 +79,7 @@ impl fmt::Debug for Connections {
 
 impl Connections {
     pub(crate) fn new(edge: Edge, browsers: BrowserRules, api: Router, settings: ListenerSettings) -> Self {
-        let ListenerSettings { limits, tls, plain_beside_tls, unacknowledged } = settings;
+        let ListenerSettings { limits, tls, plain_beside_tls, unacknowledged, clustered } = settings;
         let mut builder = auto::Builder::new(TokioExecutor::new());
         // hyper's own timer does not distinguish an idle connection from a slow head, so `TimeoutStream` handles
         // timeouts.
@@ -89,7 +95,7 @@ impl Connections {
             .initial_stream_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
         let shared = Shared {
-            dispatch: Arc::new(Dispatch::new(edge, browsers, api, limits)),
+            dispatch: Arc::new(Dispatch::new(edge, browsers, api, limits, clustered)),
             builder,
             limits,
             tls,
@@ -120,8 +126,21 @@ impl Connections {
         self.tasks.spawn(async move {
             let socket = Socket::new(stream, shared.unacknowledged);
             let outbox = socket.outbox();
-            shared.serve_http(socket, outbox, peer).await;
+            shared.serve_http(socket, outbox, Sender::Client(peer)).await;
         });
+    }
+
+    /// Serves requests that other servers of the cluster forward.
+    pub fn for_members(&self) -> impl Fn(TunnelStream, Origin) -> BoxFuture<'static, ()> + Send + Sync + use<> {
+        let (shared, tasks) = (Arc::clone(&self.shared), self.tasks.clone());
+        move |stream, origin| {
+            let shared = Arc::clone(&shared);
+            Box::pin(tasks.track_future(async move {
+                let socket = TunnelSocket::new(stream);
+                let outbox = socket.outbox();
+                shared.serve_http(socket, outbox, Sender::Member(Arc::new(origin))).await;
+            }))
+        }
     }
 
     /// Waits for requests in progress, up to `grace`. Then ends streams from sandboxes, and closes the remaining
@@ -151,14 +170,14 @@ impl Shared {
         let tls = match (&self.tls, wants_tls) {
             (_, None) => return,
             (Some(tls), Some(true)) => tls,
-            _ => return self.serve_http(socket, outbox, Peer { address, tls: false }).await,
+            _ => return self.serve_http(socket, outbox, client(address, false)).await,
         };
         let encrypted = tokio::select! {
             encrypted = handshake(tls, socket, self.limits.head_timeout) => encrypted,
             () = self.draining.cancelled() => return,
         };
         match encrypted {
-            Ok(stream) => self.serve_http(stream, outbox, Peer { address, tls: true }).await,
+            Ok(stream) => self.serve_http(stream, outbox, client(address, true)).await,
             Err(error) => {
                 tracing::debug!(%address, error = isopod_wire::error_chain(&error), "TLS handshake failed")
             }
@@ -174,19 +193,20 @@ impl Shared {
         }
     }
 
-    async fn serve_http<S>(&self, stream: S, outbox: Arc<Outbox>, peer: Peer)
+    async fn serve_http<S>(&self, stream: S, outbox: Arc<Outbox>, sender: Sender)
     where
         S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let requests = Arc::new(ActiveRequests::default());
         let stream = TimeoutStream::new(stream, Arc::clone(&requests), Arc::clone(&outbox), self.limits);
         let dispatch = Arc::clone(&self.dispatch);
+        let peer = sender.peer();
         let service = service_fn(move |mut request: Request<Incoming>| {
             let is_http1 = request.version() < Version::HTTP_2;
             let connection = ClientConnection { outbox: Arc::clone(&outbox), is_http1, is_encrypted: peer.tls };
             request.extensions_mut().insert(connection);
-            let (dispatch, requests) = (Arc::clone(&dispatch), Arc::clone(&requests));
-            async move { Ok::<_, std::convert::Infallible>(dispatch.answer(peer, &requests, request).await) }
+            let (dispatch, requests, sender) = (Arc::clone(&dispatch), Arc::clone(&requests), sender.clone());
+            async move { Ok::<_, std::convert::Infallible>(dispatch.answer(&sender, &requests, request).await) }
         });
         let mut serving = pin!(self.builder.serve_connection_with_upgrades(TokioIo::new(stream), service));
         let ended = tokio::select! {
@@ -203,4 +223,8 @@ impl Shared {
             tracing::debug!(peer = %peer.address, %error, "a connection broke");
         }
     }
+}
+
+fn client(address: IpAddr, tls: bool) -> Sender {
+    Sender::Client(Peer { address, tls, is_forwarded: false })
 }

@@ -9,10 +9,12 @@ use http::{HeaderValue, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use isopod_api::{ApiError, MaxBody, Peer, TimeoutBody};
 use isopod_otlp::TraceParent;
+use isopod_peer::Origin;
 use isopod_store::secrets::new_uuid;
 use tower::ServiceExt as _;
 use tracing::{Instrument as _, Span, field};
 
+use super::clustered::{Clustered, mark_for_member};
 use super::limits::ConnectionLimits;
 use super::timeouts::{ActiveBody, ActiveRequests};
 use super::unread::RequestBody;
@@ -20,36 +22,70 @@ use crate::edge::{Edge, Route, proxy, route};
 use crate::http::BrowserRules;
 use crate::telemetry::Kind;
 
+/// Who sent a request.
+#[derive(Clone, Debug)]
+pub(super) enum Sender {
+    Client(Peer),
+    /// Another server of the cluster, for a client.
+    Member(Arc<Origin>),
+}
+
+impl Sender {
+    /// The client, in any case.
+    pub(super) fn peer(&self) -> Peer {
+        match self {
+            Self::Client(peer) => *peer,
+            Self::Member(origin) => origin.peer(),
+        }
+    }
+}
+
 pub(super) struct Dispatch {
-    edge: Edge,
+    pub(super) edge: Edge,
     browsers: BrowserRules,
     api: Router,
     limits: ConnectionLimits,
+    clustered: Option<Clustered>,
 }
 
 impl Dispatch {
-    pub(super) fn new(edge: Edge, browsers: BrowserRules, api: Router, limits: ConnectionLimits) -> Self {
-        Self { edge, browsers, api, limits }
+    pub(super) fn new(
+        edge: Edge,
+        browsers: BrowserRules,
+        api: Router,
+        limits: ConnectionLimits,
+        clustered: Option<Clustered>,
+    ) -> Self {
+        Self { edge, browsers, api, limits, clustered }
     }
 
     /// Answers one request. The connection counts as busy until the last byte of the response.
     pub(super) async fn answer(
         &self,
-        peer: Peer,
+        sender: &Sender,
         requests: &Arc<ActiveRequests>,
         request: Request<Incoming>,
     ) -> Response<Body> {
         let active = requests.begin();
-        let id = new_uuid();
-        let span = span_of(&id, &request);
+        let caller = match sender {
+            Sender::Client(peer) => Origin::new(*peer, new_uuid(), request.headers()),
+            Sender::Member(origin) => Origin::clone(origin),
+        };
+        let may_forward = self.clustered.is_some() && matches!(sender, Sender::Client(_));
+        let own = may_forward.then(|| caller.clone().with_own_span());
+        let span = span_of(&caller, own.as_ref(), &request);
+        let origin = own.unwrap_or(caller);
         let request = request.map(|body| Body::new(RequestBody::new(body)));
         let refused = if requests.is_ambiguous() { Some(AMBIGUOUS_LENGTH) } else { ambiguous_host(&request) };
         let mut response = match refused {
             Some(reason) => bad_request(reason),
-            None => self.route(peer, request).instrument(span.clone()).await,
+            None => self.route(sender, &origin, request).instrument(span.clone()).await,
         };
+        if let Sender::Member(_) = sender {
+            mark_for_member(&mut response);
+        }
         span.record("http.response.status_code", response.status().as_u16());
-        if let Ok(id) = HeaderValue::from_str(&id) {
+        if let Ok(id) = HeaderValue::from_str(&origin.request_id) {
             response.headers_mut().insert("x-request-id", id);
         }
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -59,19 +95,20 @@ impl Dispatch {
         response.map(|body| Body::new(ActiveBody::new(body, active)))
     }
 
-    async fn route(&self, peer: Peer, request: Request<Body>) -> Response<Body> {
-        let (mut parts, body) = request.into_parts();
+    async fn route(&self, sender: &Sender, origin: &Origin, request: Request<Body>) -> Response<Body> {
+        let (parts, body) = request.into_parts();
         let way = route(&parts, &self.edge.domains, &self.edge.fleet);
-        let (kind, response) = match way {
-            Route::Sandbox(address) => {
-                let request = Request::from_parts(parts, body);
-                (Kind::Edge, proxy(&self.edge, address, peer, request).await)
+        // What another server has forwarded is never forwarded again.
+        let clustered = self.clustered.as_ref().filter(|_| matches!(sender, Sender::Client(_)));
+        let request = Request::from_parts(parts, body);
+        let (kind, response) = match (way, clustered) {
+            (Route::Refused(refusal), _) => (Kind::Edge, refusal.response(request.headers())),
+            (Route::Sandbox(address), None) => (Kind::Edge, proxy(&self.edge, address, sender.peer(), request).await),
+            (Route::Sandbox(address), Some(clustered)) => {
+                (Kind::Edge, clustered.answer_edge(self, address, origin, request).await)
             }
-            Route::Refused(refusal) => (Kind::Edge, refusal.response(&parts.headers)),
-            Route::Api => {
-                parts.extensions.insert(peer);
-                (Kind::Api, self.answer_api(Request::from_parts(parts, body)).await)
-            }
+            (Route::Api, None) => (Kind::Api, self.answer_api(sender.peer(), request).await),
+            (Route::Api, Some(clustered)) => (Kind::Api, clustered.answer_api(self, origin, request).await),
         };
         let status = response.status().as_u16();
         self.edge.fleet.counters.answered(kind, status);
@@ -79,8 +116,9 @@ impl Dispatch {
         response
     }
 
-    async fn answer_api(&self, request: Request<Body>) -> Response<Body> {
+    pub(super) async fn answer_api(&self, peer: Peer, request: Request<Body>) -> Response<Body> {
         let (mut parts, body) = request.into_parts();
+        parts.extensions.insert(peer);
         let permission = match self.browsers.check(&parts) {
             Ok(permission) => permission,
             Err(refusal) => return *refusal,
@@ -123,13 +161,14 @@ fn bad_request(reason: &str) -> Response<Body> {
 
 /// A span per request, with OpenTelemetry's field names. It is a child of the caller's span if the request names one.
 /// It has only the path, because a query may contain a signature.
-fn span_of(id: &str, request: &Request<Incoming>) -> Span {
+fn span_of(caller: &Origin, own: Option<&Origin>, request: &Request<Incoming>) -> Span {
     tracing::info_span!(
         "request",
-        id,
+        id = caller.request_id,
         http.request.method = %request.method(),
         url.path = request.uri().path(),
         http.response.status_code = field::Empty,
-        traceparent = request.headers().get("traceparent").and_then(|header| header.to_str().ok()).filter(|text| TraceParent::parse(text).is_some()),
+        own_traceparent = own.and_then(|own| own.traceparent.as_deref()),
+        traceparent = caller.traceparent.as_deref().filter(|text| TraceParent::parse(text).is_some()),
     )
 }

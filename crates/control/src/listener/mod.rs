@@ -1,5 +1,6 @@
 //! Accepts connections, and serves each in its own task.
 
+mod clustered;
 mod connection;
 mod dispatch;
 mod framing;
@@ -9,6 +10,7 @@ mod handshake;
 mod limits;
 mod socket;
 mod timeouts;
+mod tunnel;
 mod unread;
 
 use std::sync::Arc;
@@ -17,6 +19,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
+pub(crate) use clustered::Clustered;
 pub use connection::Connections;
 pub(crate) use connection::ListenerSettings;
 pub use limits::ConnectionLimits;

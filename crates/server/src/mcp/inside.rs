@@ -28,7 +28,7 @@ impl Inside {
 
     /// A connector whose requests count as those of `peer`.
     pub(crate) fn connector(&self, peer: Option<Peer>) -> Connector {
-        let peer = peer.unwrap_or(Peer { address: IpAddr::V4(Ipv4Addr::LOCALHOST), tls: false });
+        let peer = peer.unwrap_or(Peer { address: IpAddr::V4(Ipv4Addr::LOCALHOST), tls: false, is_forwarded: false });
         Connector::custom(InsideDial { inside: self.clone(), peer })
     }
 }

@@ -11,6 +11,7 @@ mod audit;
 mod backends;
 mod broken_off;
 mod cleanup;
+mod cluster;
 mod dashboard;
 mod default_mounts;
 mod delivery;

@@ -33,7 +33,7 @@ use axum::Router;
 use axum::middleware::from_fn_with_state;
 use isopod_api::Needs::{AdminKey, AgentKey, Nothing, TeamKey};
 use isopod_api::{
-    Actions, Audit, Authenticator, Durability, Routes, audited, changes, delete, get, patch, post, put, reads,
+    Actions, Audit, Authenticator, Durability, Location, Routes, audited, changes, delete, get, patch, post, put, reads,
 };
 
 use crate::Service;
@@ -131,6 +131,7 @@ fn sandbox_routes() -> Routes<Arc<Service>> {
         )
         .merge(git_routes())
         .may_refuse(SERVICE_REFUSALS)
+        .located(Location::ServiceSandbox, "id")
 }
 
 fn fragment_routes() -> Routes<Arc<Service>> {
@@ -244,6 +245,7 @@ fn task_routes() -> Routes<Arc<Service>> {
             [post(changes(AgentKey, "task.cancel"), "End a task as cancelled, with its sandbox", tasks::cancel)],
         )
         .may_refuse(SERVICE_REFUSALS)
+        .located(Location::Named("task"), "id")
 }
 
 fn record_routes() -> Routes<Arc<Service>> {

@@ -52,6 +52,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     migration!(18, "0018_short_url_sources"),
     migration!(19, "0019_server_leases"),
     migration!(20, "0020_snapshot_sizes"),
+    migration!(21, "0021_cluster"),
 ];
 
 #[cfg(test)]

@@ -12,10 +12,11 @@ mod server;
 use std::path::Path;
 use std::sync::Arc;
 
-pub(crate) use db::{Pool, QueryBuilder, Row, Transaction, query};
+pub(crate) use db::{Pool, Query, QueryBuilder, Row, Transaction, query};
 pub use plain_views::PlainViewsError;
 pub use restore::StoreFile;
 pub(crate) use server::POSTGRES_NOW;
+pub use server::server_id;
 
 /// A handle to the store. Clones share it.
 #[derive(Clone, Debug)]
@@ -57,7 +58,7 @@ pub enum StoreError {
     Statement { what: &'static str, source: sqlx::Error },
     /// Another server on the same database owns the resource.
     #[error("it is on another server: {server}")]
-    Elsewhere { server: String },
+    Elsewhere { id: String, server: String },
     /// Another server on the same database owns the resource, and its lease has run out.
     #[error("it is on the server {server}, which can't be reached at the moment")]
     Unreachable { server: String },
@@ -96,6 +97,11 @@ impl Store {
         let (open, idle) =
             pools.iter().map(|pool| pool.counts()).fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
         Connections { kind: self.write.kind(), open, busy: open.saturating_sub(idle) }
+    }
+
+    /// The id of this server, if it shares its database with others.
+    pub fn server_id(&self) -> Option<&str> {
+        self.is_shared().then(|| self.server())
     }
 
     /// Whether other servers may use the same database.

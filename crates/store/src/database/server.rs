@@ -83,8 +83,11 @@ fn shown(url: &str) -> String {
     format!("{scheme}://{place}")
 }
 
-/// The id of this server. It is created once, with the directory.
-fn server_id(directory: &Path) -> io::Result<String> {
+/// The id of the server with this state directory. It is created once, with the directory.
+///
+/// # Errors
+/// If the file with the id cannot be read or created.
+pub fn server_id(directory: &Path) -> io::Result<String> {
     let path = directory.join("server-id");
     match std::fs::read_to_string(&path) {
         Ok(text) if !text.trim().is_empty() => return Ok(text.trim().to_owned()),

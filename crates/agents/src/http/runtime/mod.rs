@@ -17,7 +17,7 @@ pub(super) use client_id::ClientId;
 
 use std::sync::Arc;
 
-use isopod_api::{ApiError, Needs::TeamKey, Param, Routes, changes, delete, get, post, put, reads};
+use isopod_api::{ApiError, Location, Needs::TeamKey, Param, Routes, changes, delete, get, post, put, reads};
 use isopod_store::Owner;
 
 use crate::Agents;
@@ -27,7 +27,8 @@ use crate::sessions::RelPath;
 pub(super) const RUN_ID: Param = Param::pattern("run_id", "^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$");
 
 pub(super) fn routes() -> Routes<Arc<Agents>> {
-    run_routes().merge(artifact_routes()).merge(library_routes()).path_parameter(RUN_ID).path_parameter(PATH)
+    let routes = run_routes().merge(artifact_routes()).merge(library_routes());
+    routes.path_parameter(RUN_ID).path_parameter(PATH).located(Location::Named("run"), "run_id")
 }
 
 /// What [`RelPath`] takes.

@@ -15,6 +15,7 @@ use isopod_wire::node::Secret;
 use isopod_wire::{Bytes, FeatureGrants};
 use serde::{Deserialize, Deserializer};
 
+use super::cluster::ClusterTable;
 use super::quotas_table::QuotasTable;
 use super::service_table::ServiceTable;
 use crate::args::{BackendKind, StoreArgs, Switch, TunableArgs};
@@ -43,6 +44,7 @@ pub(super) struct SettingsFile {
     pub(super) prepare: Option<Vec<String>>,
     pub(super) allowed_origins: Vec<String>,
     pub(super) allowed_hosts: Vec<String>,
+    pub(super) cluster: ClusterTable,
     pub(super) tls: TlsTable,
     pub(super) pool: PoolTable,
     pub(super) sandbox: SandboxTable,

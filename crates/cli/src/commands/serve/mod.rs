@@ -1,6 +1,7 @@
 //! `isopod serve`: E2B on one port.
 
 mod backend;
+mod cluster;
 mod dashboard_key;
 #[cfg(test)]
 mod env_example;
@@ -22,6 +23,7 @@ use isopod_control::TlsIdentity;
 use isopod_isolation::launch::exposes_privileged_processes;
 use isopod_node::{Node, NodeConfig, StateRoot};
 use isopod_otlp::OtlpExporter;
+use isopod_peer::ClusterSettings;
 use isopod_server::{ServerConfig, serve};
 use isopod_service::backend::RemoteBackend;
 use isopod_storage::ClientError;
@@ -75,6 +77,11 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
     let socket = bind(settings.listen)?;
     let remote_backend = settings.backend.open()?;
     let state = StateRoot::open(&settings.state_dir)?;
+    let cluster = settings.cluster.open(&state).await?;
+    let mut settings = settings;
+    if let (None, Some(cluster)) = (&settings.database, &cluster) {
+        settings.database.clone_from(&cluster.database);
+    }
     let (tls, local_tls) = identity(&settings, &state)?;
     let storage = Storage::new(state.path(), &settings.storage, Some(settings.execution_quota()));
     storage.keep_attached().context("could not start a thread")?;
@@ -96,7 +103,7 @@ async fn serve_until_told(state_dir: Option<PathBuf>, args: ServeArgs) -> anyhow
     let replaced = replace_storage_of_other_version(&settings, &storage).await;
     tell_disk(&node);
     tell_memory(&node).await;
-    let parts = Parts { settings, state, storage: storage.clone(), tls, local_tls, remote_backend };
+    let parts = Parts { settings, state, storage: storage.clone(), tls, local_tls, remote_backend, cluster };
     let served = match replaced {
         Ok(()) => serve_node(&node, parts, socket, stop).await,
         Err(error) => Err(error),
@@ -175,6 +182,7 @@ struct Parts {
     tls: Option<TlsIdentity>,
     local_tls: Option<ServerTls>,
     remote_backend: Option<RemoteBackend>,
+    cluster: Option<ClusterSettings>,
 }
 
 async fn serve_node(
@@ -183,7 +191,7 @@ async fn serve_node(
     socket: TcpSocket,
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<ExitCode> {
-    let Parts { settings, state, storage, tls, local_tls, remote_backend } = parts;
+    let Parts { settings, state, storage, tls, local_tls, remote_backend, cluster } = parts;
     let store = open_store(&settings, &state).await?;
     let key = store.ensure_first_key(settings.api_key.clone().map(Secret)).await?;
     let listener = socket.listen(BACKLOG).with_context(|| format!("could not listen on {}", settings.listen))?;
@@ -203,6 +211,7 @@ async fn serve_node(
     config.local_names = names.names.clone();
     config.control.unacknowledged = isopod_isolation::sys::socket::unacknowledged;
     config.service.remote = remote_backend;
+    config.control.cluster = cluster;
     config.control.workspace = Some(settings.with_default_mounts(storage.workspace(&settings.storage))?);
     let runs_programs = names.listener.is_some();
     let greeting = Greeting { address, settings: &settings, key: &key, local_tls: local_tls.as_ref(), runs_programs };

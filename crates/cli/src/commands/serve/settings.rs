@@ -14,6 +14,7 @@ use isopod_server::ServerConfig;
 use isopod_wire::{Bytes, Cidr};
 
 use super::backend::{BackendChoice, choose_backend};
+use super::cluster::ClusterChoice;
 use super::file::SettingsFile;
 use crate::args::{DatabaseArgs, ServeArgs, Switch};
 use crate::commands::database::named;
@@ -49,6 +50,7 @@ pub(super) struct Settings {
     pub(super) database: Option<String>,
     /// What this server is called where several share it.
     pub(super) node_name: Option<String>,
+    pub(super) cluster: ClusterChoice,
     pub(super) tls: TlsChoice,
     pub(super) insecure_listen: bool,
     open_metrics: bool,
@@ -107,6 +109,7 @@ impl Settings {
         // Clients that know the server by its own domain must see its own certificate.
         env_domains.retain(|other| !overlap(name_of(domain.as_deref()), other));
         let backend = choose_backend(&args, &file.backend)?;
+        let cluster = file.cluster.choose(&args)?;
         let state_dir = state_dir.or_else(|| file.state_dir.clone()).unwrap_or_else(default_state_dir);
         let storage = file.storage.choose(&state_dir, &args.store)?;
         let database = args.database.database.clone().or_else(|| file.database.clone());
@@ -122,6 +125,7 @@ impl Settings {
             listen,
             domain,
             env_domains,
+            cluster,
             api_key: args.api_key.filter(|key| !key.is_empty()),
             tls,
             redis_url: args.redis_url.filter(|url| !url.is_empty()).or_else(|| file.sessions.redis_url.clone()),

@@ -55,6 +55,15 @@ impl Server {
         Self::launch(FakeNode::new(), dir, Some(shared), Arc::new(change)).await
     }
 
+    /// A member of a cluster, with a state directory that has its certificates.
+    pub async fn start_member(
+        dir: tempfile::TempDir,
+        shared: Shared,
+        change: impl Fn(&mut ServerConfig) + Send + Sync + 'static,
+    ) -> Self {
+        Self::launch(FakeNode::new(), Arc::new(dir), Some(shared), Arc::new(change)).await
+    }
+
     /// In the test's own directory, with that store.
     pub async fn start_in(dir: tempfile::TempDir, change: impl Fn(&mut ServerConfig) + Send + Sync + 'static) -> Self {
         Self::launch(FakeNode::new(), Arc::new(dir), None, Arc::new(change)).await

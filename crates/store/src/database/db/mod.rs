@@ -11,5 +11,5 @@ mod row;
 mod value;
 
 pub(crate) use pool::{Pool, Transaction};
-pub(crate) use query::{QueryBuilder, query};
+pub(crate) use query::{Query, QueryBuilder, query};
 pub(crate) use row::Row;
