@@ -15,6 +15,7 @@ mod describe;
 mod document;
 mod error;
 mod execution_claim;
+mod framing;
 mod guesses;
 mod hop;
 mod lenient;
@@ -44,6 +45,7 @@ pub use describe::{DescribeAnswer, DescribeInput, DescribedHandler, Description}
 pub use document::{Document, VOLUME_TOKEN};
 pub use error::{ApiError, with_fallbacks};
 pub use execution_claim::{claimed_execution, known_execution};
+pub use framing::Framing;
 pub use guesses::Guesses;
 pub use hop::{Elsewhere, HopSignal, MayForward};
 pub use located::LocatedRoutes;

@@ -1,6 +1,7 @@
 //! The dashboard's cookies. Over TLS they have the prefix `__Host-`, so that no other host can set them. Otherwise their
 //! names have the server's port, because all servers of a machine share one set of cookies.
 
+use axum::response::Response;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, header};
 use isopod_api::scheme_of;
@@ -45,6 +46,12 @@ impl CookieName {
     /// Tells the browser to forget it.
     pub(crate) fn clear(&self) -> Option<HeaderValue> {
         self.set("", 0)
+    }
+}
+
+pub(crate) fn append_cookie(response: &mut Response, cookie: Option<HeaderValue>) {
+    if let Some(cookie) = cookie {
+        response.headers_mut().append(header::SET_COOKIE, cookie);
     }
 }
 

@@ -12,7 +12,7 @@ use http::{HeaderValue, Method, StatusCode, header};
 use serde::Deserialize;
 
 use crate::Dashboard;
-use crate::cookies::CookieName;
+use crate::cookies::{CookieName, append_cookie};
 use crate::failure::Failure;
 use crate::flash;
 use crate::page;
@@ -166,12 +166,6 @@ fn json(failure: &Failure) -> Response {
 
 fn is_page(response: &Response) -> bool {
     response.headers().get(header::CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"text/html"))
-}
-
-pub(crate) fn append_cookie(response: &mut Response, cookie: Option<HeaderValue>) {
-    if let Some(cookie) = cookie {
-        response.headers_mut().append(header::SET_COOKIE, cookie);
-    }
 }
 
 /// Sets the headers that every answer has. A page that shows frames has set its own policy.

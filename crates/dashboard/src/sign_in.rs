@@ -14,9 +14,8 @@ use serde_json::Value;
 
 use crate::Dashboard;
 use crate::api::Api;
-use crate::cookies::CookieName;
+use crate::cookies::{CookieName, append_cookie};
 use crate::failure::Failure;
-use crate::guard::append_cookie;
 use crate::page::{document, logo};
 use crate::session::{Credentials, LIFETIME, MAX_COOKIE, Role, Session};
 use crate::visit::Visit;

@@ -14,10 +14,10 @@ use isopod_client::sandbox::LogQuery;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use rmcp::model::{ReadResourceResult, Resource, ResourceContents, ResourceTemplate};
 
+use crate::read_up_to::read_up_to;
 use crate::sandboxes::{Sandboxes, Target};
 use crate::text::visible;
 use crate::tool_error::ToolError;
-use crate::tools::read_up_to;
 
 const SCHEME: &str = "sandbox://";
 const CURRENT: &str = "current";

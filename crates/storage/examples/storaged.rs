@@ -31,8 +31,8 @@ async fn main() -> anyhow::Result<()> {
 pub(crate) async fn run(arguments: &[String]) -> anyhow::Result<()> {
     let asked = std::env::var("RUST_LOG").ok().and_then(|levels| levels.parse::<Targets>().ok());
     let targets = asked.unwrap_or_else(|| Targets::new().with_default(LevelFilter::ERROR));
-    let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(targets);
-    tracing_subscriber::registry().with(lines).init();
+    let log = tracing_subscriber::fmt::layer().with_writer(std::io::stderr).with_filter(targets);
+    tracing_subscriber::registry().with(log).init();
     let [state, bucket, mounts @ ..] = arguments else { bail!("usage: storaged STATE BUCKET MOUNT[=EXECUTION]...") };
     let mut settings = Settings::new(state);
     if let Some(seconds) = number("STORAGED_DEADLINE") {

@@ -1,6 +1,6 @@
 //! Fuzz targets for requests on a connection.
 
-use super::framing::Framing;
+use isopod_api::Framing;
 
 /// A request with two lengths, whatever comes before it.
 const SMUGGLED: &[u8] = b"\nGET / HTTP/1.1\nContent-Length: 1\nTransfer-Encoding: chunked\n\n";

@@ -3,7 +3,6 @@
 mod clustered;
 mod connection;
 mod dispatch;
-mod framing;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzz;
 mod handshake;

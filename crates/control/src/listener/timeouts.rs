@@ -12,9 +12,9 @@ use http_body::{Body, Frame, SizeHint};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
-use super::framing::Framing;
 use super::limits::ConnectionLimits;
 use crate::delivery::Outbox;
+use isopod_api::Framing;
 
 /// The active requests of one connection.
 #[derive(Debug, Default)]

@@ -35,7 +35,7 @@ enum Kind {
     /// The request opens it.
     New,
     /// A session of an earlier server, and what its client said of itself.
-    Restored(InitializeRequestParams),
+    Restored(Box<InitializeRequestParams>),
     /// The protocol has no sessions.
     Without,
 }
@@ -50,7 +50,7 @@ impl Visit {
     }
 
     pub(super) fn restored(session: Arc<Session>, initialize: InitializeRequestParams) -> Self {
-        Self { session, kind: Kind::Restored(initialize) }
+        Self { session, kind: Kind::Restored(Box::new(initialize)) }
     }
 
     pub(super) fn without_session(session: Arc<Session>) -> Self {
@@ -71,7 +71,7 @@ impl Visit {
 impl SessionStore for Visit {
     async fn load(&self, _: &str) -> Result<Option<SessionState>, SessionStoreError> {
         match &self.kind {
-            Kind::Restored(initialize) => Ok(Some(SessionState::new(initialize.clone()))),
+            Kind::Restored(initialize) => Ok(Some(SessionState::new((**initialize).clone()))),
             Kind::Known | Kind::New | Kind::Without => Ok(None),
         }
     }

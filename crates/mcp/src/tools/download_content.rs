@@ -7,7 +7,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::signed_url::{Operation, VALID_SECONDS, signed_url};
-use super::{Answered, Call, Effect, McpTool, Where, read_up_to};
+use super::{Answered, Call, Effect, McpTool, Where};
+use crate::read_up_to::read_up_to;
 use crate::resources::file_uri;
 use crate::tool_error::ToolError;
 

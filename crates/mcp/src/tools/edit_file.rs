@@ -3,7 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Answered, Call, Effect, McpTool, Where, read_up_to};
+use super::{Answered, Call, Effect, McpTool, Where};
+use crate::read_up_to::read_up_to;
 use crate::tool_error::ToolError;
 
 const MAX_FILE: usize = 16 << 20;

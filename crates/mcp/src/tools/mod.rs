@@ -25,7 +25,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::future::BoxFuture;
-use isopod_client::guest::{Download, GuestError};
 use isopod_client::{Sandbox, guest};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
 use schemars::JsonSchema;
@@ -254,21 +253,6 @@ impl Call {
 fn time_limit(seconds: Option<u32>) -> Duration {
     const DEFAULT: u32 = 300;
     Duration::from_secs(seconds.unwrap_or(DEFAULT).max(1).into())
-}
-
-/// The whole content, unless it has more bytes than that.
-pub(crate) async fn read_up_to(mut download: Download, most: usize) -> Result<Option<Vec<u8>>, GuestError> {
-    if download.size().is_some_and(|size| size > most as u64) {
-        return Ok(None);
-    }
-    let mut all = Vec::new();
-    while let Some(piece) = download.next().await? {
-        if all.len() + piece.len() > most {
-            return Ok(None);
-        }
-        all.extend_from_slice(&piece);
-    }
-    Ok(Some(all))
 }
 
 /// The name of a kind of entry.

@@ -10,7 +10,7 @@ const LINE: usize = 64;
 
 /// The position of a connection in its requests.
 #[derive(Debug)]
-pub(super) struct Framing {
+pub struct Framing {
     at: Position,
     line: Vec<u8>,
     /// Whether the line was longer.
@@ -49,7 +49,7 @@ impl Default for Framing {
 
 impl Framing {
     /// Parses received bytes. Returns true if a request has two lengths, or an ambiguous one.
-    pub(super) fn sees_two_lengths(&mut self, mut bytes: &[u8]) -> bool {
+    pub fn sees_two_lengths(&mut self, mut bytes: &[u8]) -> bool {
         while let Some(&byte) = bytes.first() {
             match self.at {
                 Position::Lost => return false,
