@@ -9,7 +9,7 @@ import time
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "templates"))
 
-from chromium import Chromium  # noqa: E402
+from chromium import TEXT, Chromium  # noqa: E402
 
 # Says what the policy of a page has blocked.
 WATCH = """
@@ -31,6 +31,20 @@ class Browser(Chromium):
         self._ask("Page.addScriptToEvaluateOnNewDocument", {"source": WATCH}, self.session)
         self.size(1280, 800)
         return self
+
+    def frame_text(self, url):
+        """What a frame shows. Names below `isopod.localhost` are one site, so its frames have no process of their own."""
+        frames = self._ask("Page.getFrameTree", {}, self.session)["frameTree"].get("childFrames", [])
+        found = [frame["frame"]["id"] for frame in frames if frame["frame"]["url"].startswith(url)]
+        if not found:
+            return ""
+        try:
+            world = self._ask("Page.createIsolatedWorld", {"frameId": found[0]}, self.session)["executionContextId"]
+            asked = {"expression": TEXT, "contextId": world, "returnByValue": True}
+            return self._ask("Runtime.evaluate", asked, self.session)["result"].get("value") or ""
+        except RuntimeError:
+            # The frame is being replaced.
+            return ""
 
     def size(self, width, height, scale=1):
         screen = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": False}

@@ -134,7 +134,11 @@ async fn tools_may_do_what_the_key_may_do_and_are_audited() {
     let refused = session.call("create_sandbox", json!({ "template": "base" })).await;
     assert_eq!(refused["isError"], true, "{refused}");
     assert!(refused["content"][0]["text"].as_str().unwrap().contains("may not do this"), "{refused}");
+    // E2B's list is for keys of the whole team.
     let listed = session.call("list_sandboxes", json!({})).await;
+    assert_eq!(listed["isError"], true, "{listed}");
+    let owner = Session::open(&server.client, "/mcp?all_sandboxes=true").await;
+    let listed = owner.call("list_sandboxes", json!({})).await;
     assert_eq!(listed["structuredContent"]["sandboxes"], json!([]), "{listed}");
     let agent = server.key_of(Scope::Agent("a".to_owned())).await;
     assert_eq!(post(&agent, "/mcp", &[], &initialize()).await.status, 403);
