@@ -39,7 +39,7 @@ isopod run -- sh -c 'id -un; sudo rm -rf /usr/bin && echo gone'
 ls -d /usr/bin
 
 isopod serve > serve.log 2>&1 &
-until grep 'is ready' serve.log; do sleep 0.2; done
+until grep -s 'is ready' serve.log; do sleep 0.2; done
 eval "$(isopod env)"
 cat agent.py
 python agent.py
@@ -47,8 +47,8 @@ python agent.py
 ID=$(isopod create --detach)
 isopod exec $ID -- sh -c 'echo still here > note'
 kill -9 $!; wait 2> /dev/null
-isopod serve > serve.log 2>&1 &
-until grep 'is ready' serve.log; do sleep 0.2; done
+isopod serve > again.log 2>&1 &
+until grep -s 'is ready' again.log; do sleep 0.2; done
 isopod exec $ID -- cat note
 """
 # What ends the server and its sandboxes after the recording.

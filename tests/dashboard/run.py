@@ -165,7 +165,7 @@ def the_list_is_live_and_searched(rig):
     browser.value("window.isOld = true")
     browser.enter()
     browser.wait("!window.isOld && document.readyState === 'complete'")
-    assert browser.value("document.querySelectorAll('tbody tr').length") == 1
+    browser.wait("document.querySelectorAll('tbody tr').length === 1", "the one that was searched")
     browser.go("/dashboard/sandboxes")
     rig.api("DELETE", f"/sandboxes/{created[0]}")
     browser.wait(f"!document.body.innerText.includes('{created[0]}')", "the ended sandbox disappears", 15)
