@@ -148,7 +148,7 @@ def signing_in_leads_back_to_the_page(rig):
     assert browser.value("location.pathname + location.search") == "/dashboard/sandboxes?state=paused"
     rig.is_clean("after signing in")
     browser.leave_by("form[action='/dashboard/sign-out'] button")
-    assert browser.value("location.pathname") == "/dashboard/sign-in"
+    browser.wait("location.pathname === '/dashboard/sign-in'", "the page for signing in")
 
 
 @case
@@ -156,12 +156,13 @@ def the_list_is_live_and_searched(rig):
     browser = rig.browser
     rig.sign_in()
     browser.go("/dashboard/sandboxes")
-    created = [rig.create(metadata={"purpose": f"example {number}", "user": "demo"}) for number in range(3)]
+    created = [rig.create(metadata={"purpose": f"example {name}", "user": "demo"}) for name in ("ada", "grace", "edsger")]
     browser.until(created[-1], seconds=15)
     rig.look("sandboxes")
     browser.key("/", text="/")
     assert browser.value("document.activeElement.id") == "q"
-    browser.type("example 1")
+    # Each word is also looked for in ids, which are random.
+    browser.type("example grace")
     browser.value("window.isOld = true")
     browser.enter()
     browser.wait("!window.isOld && document.readyState === 'complete'")
