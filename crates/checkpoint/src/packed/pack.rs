@@ -33,6 +33,8 @@ pub(super) fn pack(chunks: &ChunkStore, users: &Users, memory: &Path, goes_on: &
     }
     // Some may be missing here, after an error while they were removed.
     let mut packed = Index::read(memory)?.map_or_else(Vec::new, |index| index.files);
+    // One of another size was made again, and that was not finished. Its chunks are what it was.
+    let files = keep_unfinished_out(memory, files, &packed)?;
     packed.retain(|file| !files.contains(&file.path));
     let goes_on = || goes_on() && !users.is_used(memory) && memory.exists();
     let store_open = chunks.open()?;
@@ -67,6 +69,18 @@ fn large_files(memory: &Path) -> io::Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
+}
+
+/// Leaves out what has chunks and is not the file that they make.
+fn keep_unfinished_out(memory: &Path, files: Vec<PathBuf>, packed: &[PackedFile]) -> io::Result<Vec<PathBuf>> {
+    let mut whole = Vec::new();
+    for path in files {
+        let size = fs::metadata(memory.join(&path))?.len();
+        if packed.iter().all(|file| file.path != path || file.size == size) {
+            whole.push(path);
+        }
+    }
+    Ok(whole)
 }
 
 /// How much may be written for saved memory: what it has chunks for takes no more space.

@@ -93,6 +93,22 @@ async fn packed_memory_comes_back_byte_for_byte() {
     assert!(place.all_chunks().iter().all(|(path, _)| path.metadata().unwrap().permissions().mode() & 0o777 == 0o600));
 }
 
+#[tokio::test]
+async fn a_file_that_was_not_made_again_completely_does_not_replace_its_chunks() {
+    let place = Place::new();
+    let content = pages(0..500);
+    for broken in [&content[..content.len() / 2], b"", &pages(0..600)] {
+        let memory = place.save(&format!("memory-{}", broken.len()), &content, b"an archive");
+        assert_eq!(place.packed.pack(&memory).unwrap(), Pack::Packed);
+        drop(place.packed.unpack(&memory).await.unwrap());
+        // As after a power cut, of which the next server could not remove it.
+        fs::write(memory.join("images/pages-1.img"), broken).unwrap();
+        assert_eq!(place.packed.pack(&memory).unwrap(), Pack::Packed);
+        assert!(!memory.join("images/pages-1.img").exists());
+        assert_eq!(place.content(&memory).await.unwrap(), (content.clone(), b"an archive".to_vec()));
+    }
+}
+
 #[test]
 fn snapshots_share_what_they_have_in_common_also_after_pages_were_added() {
     let place = Place::new();
